@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Owns the chunks that its callers' arenas map. A block is preceded by a 16-byte header with its class, or its length
+ * when it is a mapping of its own:
+ *
+ *   | header 16 | payload ... |          class c holds 16 << c bytes, header included from class 1 on
+ *
+ * Freed blocks go on a list of their class and are never given back: an arena holds what it held at its fullest.
+ */
+#include "base/arena.h"
+
+#include <string.h>
+
+#include "base/macro.h"
+
+#define CHUNK_SIZE (1u << 20)
+#define LARGE_CLASS 0xff
+
+struct header {
+	uint32_t class;
+	uint32_t offset; /* large only: bytes from the mapping's start to the payload */
+	uint64_t size;	 /* bytes of the whole block or mapping */
+};
+
+_Static_assert(sizeof(struct header) == 16, "payload alignment");
+
+static void *chunk_map(struct arena *a, size_t len)
+{
+	void *p;
+
+	if (a->map)
+		return a->map(len);
+	p = raw_mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return raw_is_error(p) ? NULL : p;
+}
+
+static void *large_alloc(struct arena *a, size_t size)
+{
+	size_t len = ALIGN_UP(size + FM_PAGE_SIZE, FM_PAGE_SIZE);
+	char *base = len > size ? chunk_map(a, len) : NULL;
+	struct header *h;
+
+	if (!base)
+		return NULL;
+	h = (struct header *)(base + FM_PAGE_SIZE) - 1;
+	*h = (struct header){ .class = LARGE_CLASS, .offset = FM_PAGE_SIZE, .size = len };
+	return h + 1;
+}
+
+static struct header *small_take(struct arena *a, unsigned int class, size_t block)
+{
+	struct header *h = a->free[class];
+
+	if (h) {
+		memcpy(&a->free[class], h + 1, sizeof(void *));
+		memset(h + 1, 0, sizeof(void *));
+		return h;
+	}
+	if (!a->bump || (size_t)(a->bump_end - a->bump) < block) {
+		a->bump = chunk_map(a, CHUNK_SIZE);
+		if (!a->bump)
+			return NULL;
+		a->bump_end = a->bump + CHUNK_SIZE;
+	}
+	h = (struct header *)a->bump;
+	a->bump += block;
+	return h;
+}
+
+void *arena_alloc(struct arena *a, size_t size)
+{
+	size_t block = 32;
+	unsigned int class = 0;
+	struct header *h;
+
+	while (block < size + sizeof(struct header) && class < ARENA_CLASSES) {
+		block <<= 1;
+		class++;
+	}
+	if (class >= ARENA_CLASSES || size > SIZE_MAX / 2)
+		return large_alloc(a, size);
+	lock_acquire(&a->lock);
+	h = small_take(a, class, block);
+	lock_release(&a->lock);
+	if (!h)
+		return NULL;
+	*h = (struct header){ .class = class, .size = block };
+	return h + 1;
+}
+
+void arena_free(struct arena *a, void *p)
+{
+	struct header *h = (struct header *)p - 1;
+
+	if (!p)
+		return;
+	if (h->class == LARGE_CLASS) {
+		char *base = (char *)p - h->offset;
+
+		if (a->unmap)
+			a->unmap(base, h->size);
+		else
+			raw_munmap(base, h->size);
+		return;
+	}
+	memset(p, 0, h->size - sizeof(*h));
+	lock_acquire(&a->lock);
+	memcpy(p, &a->free[h->class], sizeof(void *));
+	a->free[h->class] = h;
+	lock_release(&a->lock);
+}
+
+void *arena_realloc(struct arena *a, void *p, size_t size)
+{
+	struct header *h = (struct header *)p - 1;
+	size_t have;
+	void *q;
+
+	if (!p)
+		return arena_alloc(a, size);
+	have = h->class == LARGE_CLASS ? h->size - h->offset : h->size - sizeof(*h);
+	if (size <= have)
+		return p;
+	q = arena_alloc(a, size);
+	if (!q)
+		return NULL;
+	memcpy(q, p, have);
+	arena_free(a, p);
+	return q;
+}
+
+char *arena_strdup(struct arena *a, const char *s)
+{
+	size_t n = strlen(s) + 1;
+	char *p = arena_alloc(a, n);
+
+	if (p)
+		memcpy(p, s, n);
+	return p;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Loops around raw system calls. Owns nothing; no state. */
+#include "base/sys.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct dirent_raw {
+	uint64_t ino;
+	int64_t off;
+	uint16_t reclen;
+	uint8_t type;
+	char name[];
+};
+
+int raw_read_all(int fd, void *buf, size_t n)
+{
+	char *p = buf;
+
+	while (n) {
+		long r = raw_read(fd, p, n);
+
+		if (r == -EINTR)
+			continue;
+		if (r <= 0)
+			return r ? (int)r : -ENODATA;
+		p += r;
+		n -= (size_t)r;
+	}
+	return 0;
+}
+
+int raw_write_all(int fd, const void *buf, size_t n)
+{
+	const char *p = buf;
+
+	while (n) {
+		long r = raw_write(fd, p, n);
+
+		if (r == -EINTR)
+			continue;
+		if (r < 0)
+			return (int)r;
+		p += r;
+		n -= (size_t)r;
+	}
+	return 0;
+}
+
+int raw_pread_all(int fd, void *buf, size_t n, uint64_t off)
+{
+	char *p = buf;
+
+	while (n) {
+		long r = raw_pread(fd, p, n, off);
+
+		if (r == -EINTR)
+			continue;
+		if (r <= 0)
+			return r ? (int)r : -ENODATA;
+		p += r;
+		off += (uint64_t)r;
+		n -= (size_t)r;
+	}
+	return 0;
+}
+
+int raw_pwrite_all(int fd, const void *buf, size_t n, uint64_t off)
+{
+	const char *p = buf;
+
+	while (n) {
+		long r = raw_pwrite(fd, p, n, off);
+
+		if (r == -EINTR)
+			continue;
+		if (r < 0)
+			return (int)r;
+		if (r == 0)
+			return -EIO;
+		p += r;
+		off += (uint64_t)r;
+		n -= (size_t)r;
+	}
+	return 0;
+}
+
+long raw_read_file(const char *path, char *buf, size_t size)
+{
+	int fd = raw_open(path, O_RDONLY | O_CLOEXEC, 0);
+	size_t have = 0;
+	long r;
+
+	if (fd < 0)
+		return fd;
+	do {
+		r = have < size ? raw_read(fd, buf + have, size - have) : -EFBIG;
+		if (r > 0)
+			have += (size_t)r;
+	} while (r > 0 || r == -EINTR);
+	raw_close(fd);
+	if (r < 0)
+		return r;
+	if (have == size)
+		return -EFBIG;
+	buf[have] = 0;
+	return (long)have;
+}
+
+int raw_dir_each(const char *path, int (*fn)(const char *name, void *arg), void *arg)
+{
+	int fd = raw_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	char buf[2048] __attribute__((aligned(8)));
+	long n;
+	int r = 0;
+
+	if (fd < 0)
+		return fd;
+	while (!r && (n = RAW3(SYS_getdents64, fd, buf, sizeof(buf))) != 0) {
+		if (n < 0) {
+			r = (int)n;
+			break;
+		}
+		for (long at = 0; at < n && !r; at += ((struct dirent_raw *)(buf + at))->reclen) {
+			const char *name = ((struct dirent_raw *)(buf + at))->name;
+
+			if (strcmp(name, ".") && strcmp(name, ".."))
+				r = fn(name, arg);
+		}
+	}
+	raw_close(fd);
+	return r;
+}
+
+uint64_t raw_now_ns(void)
+{
+	struct timespec t;
+
+	raw_clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the vendor notes of an image hold (doc/image-format.md): plain, fixed-width, little-endian. All addresses are those of
+ * the saved process. Fields are only added at the end of a struct; a reader takes more bytes than it knows.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#define IMAGE_NOTE_OWNER "FERMATA"
+#define IMAGE_VERSION 1u
+
+enum image_note {
+	IMAGE_NOTE_VERSION = 0x46524d01, /* struct image_version; always the first note */
+	IMAGE_NOTE_PROCESS = 0x46524d02, /* struct image_process */
+	IMAGE_NOTE_THREAD = 0x46524d03,	 /* struct image_thread, one a thread */
+	IMAGE_NOTE_MAPPINGS = 0x46524d04, /* struct image_mapping array, then the paths, NUL-ended */
+	IMAGE_NOTE_SIGNALS = 0x46524d05, /* struct image_sigaction[64]: signals 1 to 64 */
+	IMAGE_NOTE_CPU = 0x46524d06,	 /* struct image_cpu */
+	IMAGE_NOTE_HOST = 0x46524d07,	 /* struct image_host */
+	IMAGE_NOTE_RESOURCE = 0x46524d08, /* struct image_resource, then a plugin's record */
+	IMAGE_NOTE_BLOCKS = 0x46524d09,	 /* struct image_blocks, then the checksums */
+};
+
+struct image_version {
+	uint32_t version; /* IMAGE_VERSION; a reader refuses a greater one */
+	uint32_t minor;	  /* greater: unknown notes and fields may be skipped */
+	char writer[32];  /* "fermata 0.1" */
+};
+
+/* The mm's fields as PR_SET_MM_MAP takes them (kernel commit f606b77f1a9e). */
+struct image_mm {
+	uint64_t start_code, end_code, start_data, end_data, start_brk, brk, start_stack;
+	uint64_t arg_start, arg_end, env_start, env_end;
+};
+
+struct image_timer { /* an itimer, microseconds */
+	uint64_t interval_us, value_us;
+};
+
+struct image_process {
+	uint32_t pid, ppid, pgid, sid;
+	uint32_t uid, gid, umask, thread_count;
+	uint64_t monotonic_ns, boottime_ns, realtime_ns; /* clocks at the moment of the checkpoint */
+	uint64_t vdso_start, vdso_end; /* [vdso] */
+	uint64_t vvar_start, vvar_end; /* [vvar] to the end of [vvar_vclock], directly below the vdso */
+	uint64_t restart_info; /* address of struct agent's struct image_restart: filled in by the restorer */
+	struct image_mm mm;
+	struct image_timer timers[3]; /* ITIMER_REAL, VIRTUAL, PROF */
+	uint64_t pending; /* signals pending for the process: bit N-1 for signal N */
+	char comm[16];
+	char exe[512];
+	char cwd[512];
+	uint32_t auxv_length; /* bytes used in auxv */
+	uint32_t generation;
+	uint8_t auxv[512];
+	uint8_t boot_id[40];
+	uint32_t dumpable, no_new_privs;
+};
+
+/* Where a thread goes on: a setjmp within the agent; its full state is in the signal frame on its stack. */
+struct image_context {
+	uint64_t rbx, rbp, r12, r13, r14, r15, rsp, rip;
+};
+
+enum { IMAGE_THREAD_LEADER = 1, IMAGE_THREAD_AGENT = 2 /* the checkpoint thread: goes on first */ };
+
+struct image_thread {
+	uint32_t tid, flags;
+	struct image_context context; /* entered with rax = 1 */
+	uint64_t fs_base, gs_base;
+	uint64_t robust_list, robust_length;
+	uint64_t clear_child_tid;
+	uint64_t rseq;
+	uint32_t rseq_length, rseq_signature; /* length 0: not registered */
+	uint64_t sigmask; /* while it stands in the agent; the program's own mask is in its signal frame */
+	uint64_t pending; /* signals pending for this thread */
+	uint64_t altstack_sp, altstack_size;
+	uint32_t altstack_flags, reserved;
+	char comm[16];
+	uint64_t user_regs[27]; /* struct user_regs_struct of the program's interrupted code, for debuggers */
+};
+
+enum image_mapping_kind {
+	IMAGE_MAPPING_ANON = 1,	  /* private anonymous (also heap and stacks) */
+	IMAGE_MAPPING_FILE = 2,	  /* private, of a file: unsaved pages come from the file */
+	IMAGE_MAPPING_SHARED_FILE = 3, /* shared, of a named file on disk: the file is the content */
+	IMAGE_MAPPING_SHARED_ANON = 4, /* shared memory without a name that lasts, of the object (dev, ino); its pages are
+					* saved once in the whole checkpoint, in the image of the process that led */
+	IMAGE_MAPPING_VDSO = 5,	  /* [vvar], [vvar_vclock], [vdso]: moved, never written */
+};
+
+enum { IMAGE_MAPPING_GROWSDOWN = 1, IMAGE_MAPPING_NORESERVE = 2 };
+
+struct image_mapping {
+	uint64_t start, end;
+	uint32_t kind, prot, flags; /* PROT_*, IMAGE_MAPPING_* flags */
+	uint32_t path; /* offset into the paths; 0: none (the paths begin with a NUL) */
+	uint64_t offset; /* into the file or object, bytes */
+	uint64_t dev, ino;
+	uint64_t file_size, file_mtime_ns; /* FILE kinds: what restart compares */
+};
+
+struct image_sigaction { /* the kernel's struct sigaction on x86-64 */
+	uint64_t handler, flags, restorer, mask;
+};
+
+struct image_cpu {
+	char vendor[16];
+	char model[48];
+	uint64_t xcr0;	    /* XSAVE features that the kernel has enabled */
+	uint32_t xsave_size; /* bytes of a standard-format XSAVE area */
+	uint32_t leaf1_ecx, leaf1_edx, leaf7_ebx, leaf7_ecx, leaf7_edx, leaf7_1_eax, leaf81_ecx, leaf81_edx;
+};
+
+struct image_host {
+	char hostname[64];
+	char kernel[64];  /* uname release */
+	char glibc[16];
+	uint32_t page_size, reserved;
+	uint8_t vdso_digest[16]; /* XXH3-128 over the bytes of [vdso]: equal or the kernels differ */
+};
+
+struct image_resource {
+	char plugin[16];
+	uint32_t kind;	/* IMAGE_RESOURCE_* */
+	uint32_t length; /* bytes of the record that follow */
+	uint32_t desc_id, fd_count; /* DESC: fd_count struct image_fd follow the record, 8-aligned */
+};
+enum {
+	IMAGE_RESOURCE_PLAIN = 1, /* a plugin's dump() */
+	IMAGE_RESOURCE_DESC = 2,  /* one open file description that this process leads */
+	IMAGE_RESOURCE_FOREIGN = 3, /* descriptors whose description another process leads: struct image_foreign */
+};
+
+struct image_fd {
+	int32_t fd;
+	uint32_t flags; /* FD_CLOEXEC */
+};
+
+struct image_foreign {
+	uint32_t leader_pid;
+	int32_t leader_fd;
+};
+
+struct image_blocks {
+	uint32_t block_size; /* bytes; 1 MiB */
+	uint32_t reserved;
+	uint64_t count;	     /* block N covers file bytes [N * size, (N+1) * size) of the data area; XXH3-64 each */
+	uint64_t data_start; /* file offset of block 0; page-aligned */
+	uint64_t data_end;   /* file offset where the last block ends */
+	uint8_t head_digest[16]; /* XXH3-128 over file bytes [0, data_start) and over this note up to here, zeroed */
+};
+
+/*
+ * Left by `fermata restart` for the agent, at image_process.restart_info in the new process, before its first thread
+ * goes on. A new agent takes any size.
+ */
+struct image_restart {
+	uint32_t size;
+	uint32_t image_fd;     /* to be closed by the agent */
+	uint64_t hole_start, hole_end; /* where the restorer lives: to be unmapped once every thread has left it */
+	uint32_t threads_left; /* futex word: the restorer counts the threads that have jumped; wait until thread_count */
+	uint32_t stdio[3];     /* descriptors that stand for the old terminal or outside pipe: 0, 1, 2 of restart */
+	uint32_t exe_fd;       /* for PR_SET_MM_EXE_FILE, or UINT32_MAX */
+	uint32_t caps;	       /* 1: the threads hold the capsule's capabilities until the agent drops them */
+	char rundir[108];      /* the new coordinator's directory: sock, key */
+};

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The plugin interface: how one kind of resource is held over a checkpoint. Everything that a process holds besides
+ * its memory and threads is the matter of a plugin; the agent knows plugins by this descriptor only.
+ *
+ * Where hooks run. All hooks but init and the fork ones run in the checkpoint thread, while every thread of the program stands still. A
+ * stopped thread may hold any lock of the program's libc, and the checkpoint thread has no libc thread state of its
+ * own: a hook may use base/, raw_* and this interface; of libc only mem*, str* and thin system call wrappers whose
+ * only state is errno (mmap, open, eventfd).
+ *
+ * Records. A hook that dumps writes plain data (fixed-width, little-endian, documented beside the plugin) into a sink.
+ * The same bytes go into the image as a note, for inspection, and are handed to the hook that re-creates.
+ *
+ * Errors. A hook returns 0 or -errno. Before it returns an error it says the cause once with fermata_fail(), naming the object
+ * (fd 7, QP 0x11, path) and the remedy; the checkpoint fails, the job goes on, the user reads that text.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#define FERMATA_PLUGIN_API 1
+
+struct fermata_sink; /* where a record is written to */
+
+/* One open file description, however many descriptors name it, here or in other processes. */
+struct fermata_desc {
+	int fd;		    /* the lowest descriptor of this process that names it */
+	uint32_t status;    /* F_GETFL */
+	struct stat st;
+	char link[512];	    /* what /proc/self/fd/N points to */
+	uint32_t id;	    /* unique within the process, stable between its checkpoints' phases */
+	void *priv;	    /* the owning plugin's, from claim to resume; not kept over a restart */
+};
+
+enum fermata_drain { FERMATA_DRAINED = 0, FERMATA_DRAIN_MORE = 1 };
+
+struct fermata_plugin {
+	uint32_t api; /* FERMATA_PLUGIN_API */
+	const char *name;
+
+	/* Once a process, before its main(); again in the child after fork, with fork_child instead. */
+	int (*init)(void);
+	void (*fork_prepare)(void);
+	void (*fork_parent)(void);
+	void (*fork_child)(void);
+
+	/* Descriptors. claim: 1 "mine", 0 "not mine". Each description has one owner in the job: dump, drain and restore
+	 * run only in the process that leads it (lowest pid), the others get it from there at restart. */
+	int (*fd_claim)(struct fermata_desc *d);
+	/* Called in rounds, a barrier between them, until all processes say FERMATA_DRAINED in one round. */
+	int (*fd_drain)(struct fermata_desc *d, unsigned int round);
+	int (*fd_dump)(struct fermata_desc *d, struct fermata_sink *sink);
+	/* The checkpoint is over (or has failed) and the job goes on: undo what drain did. */
+	int (*fd_resume)(struct fermata_desc *d);
+	/* RECREATE: a new descriptor (any number; the agent moves it), or -errno, or FERMATA_FD_LATER. */
+	int (*fd_restore)(struct fermata_desc *d, const void *record, size_t len);
+	/* RECONNECT: for descriptions whose restore said FERMATA_FD_LATER: now a descriptor, or -errno. Names published
+	 * by all processes in RECREATE can be resolved. */
+	int (*fd_reconnect)(struct fermata_desc *d, const void *record, size_t len);
+	/* REFILL: every descriptor of the job is in its place; put back contents. */
+	int (*fd_refill)(struct fermata_desc *d, const void *record, size_t len);
+
+	/* Resources that are not descriptors. Any of these may be NULL: nothing to do. */
+	int (*quiesce)(void);	      /* stop producing */
+	int (*drain)(unsigned int round); /* FERMATA_DRAINED, FERMATA_DRAIN_MORE or -errno */
+	int (*dump)(struct fermata_sink *sink);
+	void (*resume)(void);	      /* checkpoint over or failed, the job goes on. Touch as little as can be. */
+	int (*recreate)(const void *record, size_t len); /* restart; may publish names */
+	int (*reconnect)(void);	      /* restart; names can be resolved */
+	int (*refill)(void);	      /* restart; all peers are connected */
+	void (*restarted)(void);      /* restart; last call before the program's threads go on */
+};
+
+#define FERMATA_FD_LATER (-4096)
+
+/* ---- services of the agent ---- */
+
+/* Appends to the record being dumped. */
+int fermata_sink_write(struct fermata_sink *sink, const void *data, size_t len);
+
+/* The text that the user will read; the first one in a phase is kept. At most 400 bytes. Returns @err. */
+int fermata_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Memory that is saved and restored with the process, without malloc. Zeroed. NULL when out of memory. */
+void *fermata_alloc(size_t size);
+void fermata_free(void *p);
+
+/*
+ * The name service of the job: a multimap from key to values. Publish and ask in any hook; all of a phase travel in one message,
+ * and what was asked for can be resolved from the next phase (or drain round) on. Keys up to 64 bytes, values up to
+ * 1024. Names live until the job resumes. A key carries its plugin's name first: "verbs/qp/..".
+ */
+int fermata_publish(const void *key, size_t keylen, const void *value, size_t len);
+int fermata_ask(const void *key, size_t keylen);
+/* The @index-th value of a key asked for before, or NULL. */
+const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len);
+
+/* The program's process id; the same before and after a restart. */
+uint32_t fermata_pid(void);
+/* Counts the restarts that this process has been through; 0 in its first life. */
+uint32_t fermata_generation(void);
+/* 1 inside a process that runs under a coordinator; 0: loaded, but no job (wrappers then pass through). */
+int fermata_active(void);
+/* What `launch --rdma` said: "auto", "system" or "soft". */
+const char *fermata_option_rdma(void);
+
+/*
+ * No checkpoint between enter and leave: a thread that is asked to stop there goes on until it leaves. Nests; costs two adds on a
+ * thread-local word; never block inside (no wait for another thread, no blocking read).
+ * Device calls: descriptors and mappings made between device_enter and device_leave belong to the device: they are not saved
+ * and not restored. device_enter implies enter.
+ */
+struct fermata_thread_state {
+	uint32_t depth;	       /* enter/leave nesting */
+	uint32_t pending;      /* a stop was asked for meanwhile */
+	uint32_t device_depth; /* inside the device's library */
+	uint32_t reserved;
+	uint64_t deadline_ns;  /* of the relative time-out of the blocking call under way; 0: none (agent/) */
+};
+extern __thread struct fermata_thread_state fermata_thread __attribute__((tls_model("initial-exec")));
+
+void fermata_stop_here(void); /* the slow path of leave: a stop was asked for */
+
+static inline void fermata_enter(void)
+{
+	fermata_thread.depth++;
+	__asm__ volatile("" ::: "memory");
+}
+
+static inline void fermata_leave(void)
+{
+	__asm__ volatile("" ::: "memory");
+	if (--fermata_thread.depth == 0 && __builtin_expect(fermata_thread.pending != 0, 0))
+		fermata_stop_here();
+}
+
+static inline void fermata_device_enter(void)
+{
+	fermata_enter();
+	fermata_thread.device_depth++;
+}
+
+static inline void fermata_device_leave(void)
+{
+	fermata_thread.device_depth--;
+	fermata_leave();
+}
+
+/* 1 when the calling thread is inside the device's library: its calls back into us pass straight through. */
+static inline int fermata_in_device(void)
+{
+	return fermata_thread.device_depth != 0;
+}
+
+/*
+ * Gives the device descriptor @fd (made inside a device call) the number @want, closing what is there, and keeps it
+ * device-owned. At restart a program finds its completion channel under the number that it knows. 0 or -errno.
+ */
+int fermata_device_fd_move(int fd, int want);

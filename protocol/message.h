@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The messages between agents, commands and the coordinator, as doc/protocol.md describes them: a 16-byte header, then
+ * @length bytes. Little-endian, fixed width, no padding that is not named. Fields are only ever added at the end; a
+ * receiver takes a longer message than it knows and refuses a shorter one. A type is never used again.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#define PROTOCOL_VERSION 1u
+#define PROTOCOL_MAGIC 0x46524d54u /* "TMRF" */
+#define PROTOCOL_LENGTH_MAX (64u << 20)
+#define PROTOCOL_KEY_SIZE 32u
+#define PROTOCOL_NONCE_SIZE 32u
+#define PROTOCOL_MAC_SIZE 32u
+
+struct msg_header {
+	uint32_t magic;
+	uint16_t type;	  /* enum msg_type */
+	uint16_t version; /* PROTOCOL_VERSION of the sender */
+	uint32_t length;  /* bytes that follow */
+	uint32_t reserved; /* 0 */
+};
+_Static_assert(sizeof(struct msg_header) == 16, "wire format");
+
+enum msg_type {
+	/* handshake: client AUTH_HELLO, server AUTH_CHALLENGE, client AUTH_PROOF, then WELCOME answers REGISTER */
+	MSG_AUTH_HELLO = 1,
+	MSG_AUTH_CHALLENGE = 2,
+	MSG_AUTH_PROOF = 3,
+	MSG_ERROR = 4, /* struct msg_error; the sender closes after it */
+	/* agent */
+	MSG_REGISTER = 16, /* agent -> coordinator: struct msg_register */
+	MSG_WELCOME = 17,  /* coordinator -> agent: struct msg_welcome */
+	MSG_PHASE = 18,	   /* coordinator -> agent: struct msg_phase */
+	MSG_PHASE_DONE = 19, /* agent -> coordinator: struct msg_phase_done */
+	MSG_NAMES = 20,	   /* agent -> coordinator before its PHASE_DONE: struct msg_names, then entries */
+	MSG_NAMES_REPLY = 21, /* coordinator -> agent before its next PHASE: the same layout, publish entries only */
+	MSG_PROGRESS = 22, /* agent -> coordinator during WRITE: struct msg_progress */
+	MSG_EXITING = 23,  /* agent -> coordinator: the process is about to end normally; no payload */
+	/* commands */
+	MSG_CHECKPOINT = 48, /* command -> coordinator: struct msg_checkpoint */
+	MSG_CHECKPOINT_RESULT = 49, /* coordinator -> command: struct msg_checkpoint_result */
+	MSG_CHECKPOINT_PROGRESS = 50,
+	MSG_STATUS = 51,
+	MSG_STATUS_REPLY = 52, /* JSON text */
+	MSG_QUIT = 53,	   /* command -> coordinator: end the job's processes and leave */
+};
+
+/* Phases of a checkpoint, then of a restart. Their meaning: doc/protocol.md. The numbers are on the wire. */
+enum phase {
+	PHASE_NONE = 0,
+	PHASE_SUSPEND = 1,
+	PHASE_QUIESCE = 2,
+	PHASE_DRAIN = 3, /* repeated with round 0, 1, .. until nobody says PHASE_STATUS_MORE */
+	PHASE_WRITE = 4,
+	PHASE_COMMIT = 5, /* coordinator only: never sent to agents */
+	PHASE_RESUME = 6, /* the job goes on, after a checkpoint, committed or failed, or after a restart */
+	PHASE_RESTORE = 16, /* an agent is in it when it registers with MSG_REGISTER_RESTARTED */
+	PHASE_RECREATE = 17,
+	PHASE_PUBLISH = 18, /* carries the names of RECREATE: no hook of its own */
+	PHASE_RECONNECT = 19,
+	PHASE_REFILL = 20,
+};
+
+enum phase_status { PHASE_STATUS_OK = 0, PHASE_STATUS_MORE = 1 }; /* or a negative errno */
+
+struct msg_auth_hello {
+	uint8_t nonce[PROTOCOL_NONCE_SIZE];
+};
+
+struct msg_auth_challenge {
+	uint8_t nonce[PROTOCOL_NONCE_SIZE];
+	uint8_t mac[PROTOCOL_MAC_SIZE]; /* HMAC-SHA-512-256(key, "S" client nonce server nonce) */
+};
+
+struct msg_auth_proof {
+	uint8_t mac[PROTOCOL_MAC_SIZE]; /* HMAC-SHA-512-256(key, "C" client nonce server nonce) */
+};
+
+struct msg_error {
+	int32_t error; /* negative errno */
+	uint32_t reserved;
+	char text[]; /* rest of the message; no NUL needed */
+};
+
+enum { MSG_REGISTER_RESTARTED = 1, MSG_REGISTER_FORKED = 2, MSG_REGISTER_EXECED = 4 };
+
+struct msg_register {
+	uint32_t pid;	 /* as the process sees itself: the virtual identity of the job */
+	uint32_t ppid;
+	uint32_t flags;
+	uint32_t generation; /* restarts so far */
+	char comm[16];
+	char host[64];
+	char exe[256];
+};
+
+struct msg_welcome {
+	uint32_t member; /* number of this process in the job, never used again in it */
+	uint32_t timeout_ms; /* the longest a phase may last */
+	char compress[16];
+	char rdma[16]; /* auto, system, soft */
+	char job[64];
+};
+
+struct msg_phase {
+	uint32_t phase;
+	uint32_t round;
+	uint32_t checkpoint; /* its number */
+	int32_t reason;	     /* RESUME: 0 committed (or restart complete), else the -errno that failed it */
+	char directory[512]; /* WRITE: absolute, exists; image goes there under the next name */
+	char name[64];	     /* WRITE: file name of this process's image */
+};
+
+struct msg_phase_done {
+	uint32_t phase;
+	uint32_t round;
+	int32_t status; /* enum phase_status or -errno */
+	uint32_t children; /* SUSPEND: that many uint32_t pids of living children follow the text */
+	uint64_t bytes;	   /* WRITE: bytes of memory written (holes left out) */
+	uint64_t file_size; /* WRITE: st_size of the image */
+	uint8_t digest[16]; /* WRITE: XXH3-128 over the image's block table: what verify compares */
+	uint32_t text_length; /* the failure's text follows this struct */
+	uint32_t reserved;
+};
+
+/* Entries follow, each: struct msg_name, then key, then value; the next one begins at the next multiple of 8. */
+struct msg_names {
+	uint32_t count;
+	uint32_t reserved;
+};
+
+enum { MSG_NAME_PUBLISH = 1, MSG_NAME_ASK = 2 };
+
+struct msg_name {
+	uint16_t kind;
+	uint16_t key_length;
+	uint16_t value_length;
+	uint16_t reserved;
+};
+
+struct msg_progress {
+	uint64_t bytes_done;
+	uint64_t bytes_total;
+};
+
+enum { MSG_CHECKPOINT_STOP = 1 }; /* end the job when the checkpoint is committed */
+
+struct msg_checkpoint {
+	uint32_t flags;
+	uint32_t reserved;
+};
+
+struct msg_checkpoint_result {
+	int32_t error; /* 0: committed */
+	uint32_t checkpoint;
+	uint64_t bytes;
+	uint64_t pause_ns; /* SUSPEND sent to RESUME sent */
+	uint32_t processes;
+	uint32_t path_length; /* path of the checkpoint, then the text of the failure follow */
+	uint32_t text_length;
+	uint32_t reserved;
+};
