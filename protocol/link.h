@@ -12,8 +12,9 @@
 
 struct link {
 	int fd; /* -EBADF: none. Close-on-exec. */
-	uint8_t *buf; /* the last received payload; raw mmap, grown as needed */
+	uint8_t *buf; /* header and payload of the last received message; raw mmap, grown as needed */
 	size_t buf_size;
+	size_t have; /* bytes of the message under way: a receive that timed out goes on there */
 };
 
 struct link_message {
