@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Forwards to Meson; every target works on a fresh clone.
+# Forwards to Meson; every target works on a fresh clone. BUILD=dir: another build directory.
 BUILD ?= build
 
-.PHONY: all demo check bench clean setup
+.PHONY: all demo check bench clean
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
 
-$(BUILD)/build.ninja: | setup
-	@meson setup $(BUILD) >/dev/null
-
-setup:
+$(BUILD)/build.ninja:
 	@tools/bootstrap
+	@out=$$(meson setup $(BUILD) 2>&1) || { echo "$$out"; exit 1; }
 
 demo: all
 	@examples/demo $(BUILD)
