@@ -4,6 +4,9 @@
  * makes it from an image; the restorer trusts it.
  *
  *   | struct plan | plan_mapping[] | plan_load[] | image_thread[] | image_sigaction[64] |
+ *
+ * Mappings and loads ascend by address and do not overlap; a load lies within one mapping. Mappings of the kind VDSO
+ * are not made but moved: they say where the kernel's own ones have to go.
  */
 #pragma once
 
@@ -17,7 +20,8 @@ struct plan {
 	uint64_t magic;
 	uint64_t size; /* bytes of the whole plan */
 	uint64_t hole_start, hole_end; /* free in the image's layout: the restorer moves itself there */
-	uint32_t mapping_count, load_count, thread_count, reserved;
+	uint32_t mapping_count, load_count, thread_count;
+	uint32_t helper_tid; /* first of eager_threads thread ids that no thread of the job has; 0: any */
 	uint64_t mappings, loads, threads, signals; /* offsets from the plan's start */
 	struct image_process process;
 	struct image_restart restart; /* copied to process.restart_info */
@@ -36,3 +40,25 @@ struct plan_mapping {
 struct plan_load {
 	uint64_t address, length, file_offset;
 };
+
+/*
+ * The hole, from its start:
+ *
+ *   | the restorer's code | struct restorer, one page | plan | parked vvar and vdso | stacks: leader, then threads or helpers |
+ */
+#define PLAN_HOLE_CODE 65536u
+#define PLAN_HOLE_STACK 16384u
+#define PLAN_EAGER_MAX 16u
+
+static inline uint64_t plan_page_up(uint64_t n)
+{
+	return (n + 4095) & ~(uint64_t)4095;
+}
+
+static inline uint64_t plan_hole_size(const struct plan *p)
+{
+	uint64_t stacks = 1 + (p->thread_count > PLAN_EAGER_MAX ? p->thread_count : PLAN_EAGER_MAX);
+
+	return PLAN_HOLE_CODE + 4096 + plan_page_up(p->size) +
+	       plan_page_up(p->process.vdso_end - p->process.vvar_start) + stacks * PLAN_HOLE_STACK;
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Rebuilds the memory: unmaps what exec made, makes the plan's mappings, reads their pages from the image with several
+ * threads, and moves the kernel's vvar and vdso to where the image's libc expects them.
+ *
+ * A mapping that pages are read into is writable at first and gets its protection afterwards. The kernel moves a mapping only one VMA at a time, hence the
+ * plan names each VMA of vvar and vdso; `fermata restart` has checked that this kernel's are the same.
+ */
+#include <errno.h>
+#include <linux/mman.h>
+
+#include "arch/x86_64/arch.h"
+#include "restorer.h"
+
+static void move(struct restorer *r, const char *step, uint64_t from, uint64_t to, uint64_t length)
+{
+	long ret = RAW5(SYS_mremap, from, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+
+	if (raw_is_error((void *)ret))
+		fail(r, step, from, ret);
+}
+
+static void unmap(struct restorer *r, uint64_t start, uint64_t end)
+{
+	int err = start < end ? raw_munmap((void *)start, end - start) : 0;
+
+	if (err)
+		fail(r, "unmapping from", start, err);
+}
+
+void memory_clear(struct restorer *r)
+{
+	const struct image_process *p = &r->plan->process;
+
+	for (uint32_t i = 0; i < r->plan->mapping_count; i++) {
+		const struct plan_mapping *m = &r->mappings[i];
+
+		if (m->kind == IMAGE_MAPPING_VDSO)
+			move(r, "parking the vdso from", r->vdso_now + (m->start - p->vdso_start),
+			     r->park + (m->start - p->vvar_start), m->end - m->start);
+	}
+	unmap(r, 0, r->plan->hole_start);
+	unmap(r, r->plan->hole_end, ARCH_USER_END);
+}
+
+/* Whether a load goes into @m; @next is the first load at or behind the mapping, moved on for the next one. */
+static int has_loads(const struct restorer *r, const struct plan_mapping *m, uint32_t *next)
+{
+	uint32_t first;
+
+	while (*next < r->plan->load_count && r->loads[*next].address < m->start)
+		(*next)++;
+	first = *next;
+	while (*next < r->plan->load_count && r->loads[*next].address < m->end)
+		(*next)++;
+	return *next != first;
+}
+
+void memory_map(struct restorer *r)
+{
+	uint32_t next = 0;
+
+	for (uint32_t i = 0; i < r->plan->mapping_count; i++) {
+		const struct plan_mapping *m = &r->mappings[i];
+		uint32_t prot = m->prot;
+		void *got;
+
+		if (m->kind == IMAGE_MAPPING_VDSO)
+			continue;
+		if (has_loads(r, m, &next))
+			prot = PROT_READ | PROT_WRITE;
+		got = raw_mmap((void *)m->start, m->end - m->start, (int)prot,
+			       (int)(m->mmap_flags & ~(uint32_t)MAP_FIXED) | MAP_FIXED_NOREPLACE, m->fd, m->offset);
+		if (got != (void *)m->start)
+			fail(r, "mapping at", m->start, raw_is_error(got) ? (long)got : -EEXIST);
+	}
+}
+
+static void load_one(const struct restorer *r, const struct plan_load *l)
+{
+	for (uint64_t done = 0; done < l->length;) {
+		long n = raw_pread(r->image_fd, (char *)l->address + done, l->length - done, l->file_offset + done);
+
+		if (n == -EINTR)
+			continue;
+		if (n <= 0)
+			fail(r, n ? "reading pages of the image to" : "the image ends before the pages of", l->address,
+			     n ? n : -ENODATA);
+		done += (uint64_t)n;
+	}
+}
+
+static void load_work(struct restorer *r)
+{
+	for (;;) {
+		uint32_t i = __atomic_fetch_add(&r->next_load, 1, __ATOMIC_RELAXED);
+
+		if (i >= r->plan->load_count)
+			return;
+		load_one(r, &r->loads[i]);
+	}
+}
+
+static void load_helper(void *arg)
+{
+	load_work(arg);
+	raw_exit_thread(0);
+}
+
+static void helper_start(struct restorer *r, uint32_t index)
+{
+	int tid = (int)(r->plan->helper_tid + index);
+	struct clone_args args = {
+		.flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+			 CLONE_CHILD_CLEARTID,
+		.child_tid = (uint64_t)&r->helpers[index],
+		.stack = stack_top(r, index + 1) - PLAN_HOLE_STACK, /* the first one is in use */
+		.stack_size = PLAN_HOLE_STACK,
+		.set_tid = r->plan->helper_tid ? (uint64_t)&tid : 0,
+		.set_tid_size = r->plan->helper_tid != 0,
+	};
+	long err;
+
+	r->helpers[index] = 1;
+	err = arch_clone(&args, load_helper, r);
+	if (err < 0) { /* the others do its work */
+		r->helpers[index] = 0;
+		warn(r, "starting a reading thread", 0, err);
+	}
+}
+
+void memory_load(struct restorer *r)
+{
+	uint32_t helpers = r->plan->eager_threads;
+
+	if (helpers > r->plan->load_count)
+		helpers = r->plan->load_count;
+	if (helpers > PLAN_EAGER_MAX)
+		helpers = PLAN_EAGER_MAX;
+	for (uint32_t i = 0; i + 1 < helpers; i++)
+		helper_start(r, i);
+	load_work(r);
+	for (uint32_t i = 0; i < PLAN_EAGER_MAX; i++)
+		for (uint32_t seen; (seen = __atomic_load_n(&r->helpers[i], __ATOMIC_ACQUIRE)) != 0;)
+			raw_futex(&r->helpers[i], FUTEX_WAIT, seen, NULL, 0);
+}
+
+static void protect(struct restorer *r)
+{
+	uint32_t next = 0;
+
+	for (uint32_t i = 0; i < r->plan->mapping_count; i++) {
+		const struct plan_mapping *m = &r->mappings[i];
+		int err;
+
+		if (m->kind == IMAGE_MAPPING_VDSO || !has_loads(r, m, &next) || m->prot == (PROT_READ | PROT_WRITE))
+			continue;
+		err = raw_mprotect((void *)m->start, m->end - m->start, (int)m->prot);
+		if (err)
+			fail(r, "protecting the mapping at", m->start, err);
+	}
+}
+
+/* The pages are in: protections, the vdso to its place, and the descriptors that only served here are closed. */
+void memory_finish(struct restorer *r)
+{
+	const struct image_process *p = &r->plan->process;
+
+	protect(r);
+	for (uint32_t i = 0; i < r->plan->mapping_count; i++) {
+		const struct plan_mapping *m = &r->mappings[i];
+
+		if (m->kind == IMAGE_MAPPING_VDSO)
+			move(r, "placing the vdso from", r->park + (m->start - p->vvar_start), m->start,
+			     m->end - m->start);
+		else if (m->fd >= 0) /* may be shared by several mappings: the second close fails, harmless */
+			raw_close(m->fd);
+	}
+	raw_close(r->plan_fd);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The restorer's one state, in the hole (image/plan.h draws it). The program has no writable data of its own and no relocations, so
+ * that its copy in the hole runs as it is: no static variables, no tables of pointers.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/macro.h"
+#include "base/sys.h"
+#include "image/plan.h"
+
+struct restorer {
+	const struct plan *plan;
+	const struct plan_mapping *mappings;
+	const struct plan_load *loads;
+	const struct image_thread *threads;
+	const struct image_sigaction *signals;
+	uint64_t vdso_now; /* where the kernel put [vdso] at exec */
+	uint64_t park;	   /* the hole's place for vvar and vdso */
+	uint64_t stacks;   /* of PLAN_HOLE_STACK bytes each; the first is the leader's */
+	int plan_fd, image_fd;
+	uint32_t pid;
+	uint32_t next_load; /* taken by the helpers, atomically */
+	uint32_t helpers[PLAN_EAGER_MAX]; /* the kernel zeroes a word when its helper has gone */
+	uint32_t ready;	    /* threads that are made and wait; futex */
+	uint32_t go;	    /* they may jump; futex */
+};
+_Static_assert(sizeof(struct restorer) <= 4096, "one page of the hole");
+
+/* One sentence to the plan's log_fd, then the process ends with status 5. @at is an address or a number, shown if not 0. */
+_Noreturn void fail(const struct restorer *r, const char *step, uint64_t at, long err);
+void warn(const struct restorer *r, const char *step, uint64_t at, long err);
+
+static inline uint64_t stack_top(const struct restorer *r, uint32_t index)
+{
+	return r->stacks + (uint64_t)(index + 1) * PLAN_HOLE_STACK;
+}
+
+static inline void wake_all(uint32_t *word)
+{
+	raw_futex(word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, 0);
+}
+
+void memory_clear(struct restorer *r);
+void memory_map(struct restorer *r);
+void memory_load(struct restorer *r);
+void memory_finish(struct restorer *r);
+
+void process_restore(struct restorer *r);
+void process_send_pending(struct restorer *r);
+void process_start_timers(struct restorer *r);
+
+_Noreturn void threads_restore(struct restorer *r);

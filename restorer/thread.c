@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Restores the threads. The process's first task becomes the image's leader, the others are cloned with their old ids. Each
+ * sets what a thread has for itself, says that it is ready and waits; when all are ready, pending signals are sent and timers started,
+ * then all jump. A process whose leader has ended before (pthread_exit in main) gets no leader either.
+ *
+ * Capabilities of the capsule are dropped here by all threads but the checkpoint thread, which needs them until it has
+ * re-created the process's resources. A root of its user namespace keeps them, as root had them before.
+ */
+#include <errno.h>
+#include <linux/capability.h>
+#include <linux/prctl.h>
+#include <linux/rseq.h>
+#include <stddef.h>
+
+#include "arch/x86_64/arch.h"
+#include "restorer.h"
+
+struct start { /* at the top of a thread's stack in the hole */
+	struct restorer *r;
+	const struct image_thread *t;
+};
+
+static void check(struct restorer *r, const struct image_thread *t, const char *step, long ret)
+{
+	if (ret < 0)
+		fail(r, step, t->tid, ret);
+}
+
+static void set_rseq(struct restorer *r, const struct image_thread *t)
+{
+	if (!t->rseq_length)
+		return;
+	/* A critical section cannot be under way: the thread stands in a signal handler, and that aborted it. */
+	((volatile struct rseq *)t->rseq)->rseq_cs = 0;
+	check(r, t, "registering rseq of thread", RAW4(SYS_rseq, t->rseq, t->rseq_length, 0, t->rseq_signature));
+}
+
+static void set_altstack(struct restorer *r, const struct image_thread *t)
+{
+	stack_t stack = {
+		.ss_sp = (void *)t->altstack_sp,
+		.ss_flags = (int)(t->altstack_flags & ~(uint32_t)SS_ONSTACK),
+		.ss_size = t->altstack_size,
+	};
+
+	if (t->altstack_flags & SS_DISABLE || !t->altstack_size)
+		return;
+	check(r, t, "setting the signal stack of thread", RAW2(SYS_sigaltstack, &stack, NULL));
+}
+
+static void set_thread(struct restorer *r, const struct image_thread *t)
+{
+	if (t->robust_list)
+		check(r, t, "setting the robust list of thread",
+		      RAW2(SYS_set_robust_list, t->robust_list, t->robust_length));
+	RAW1(SYS_set_tid_address, t->clear_child_tid);
+	set_rseq(r, t);
+	RAW5(SYS_prctl, PR_SET_NAME, t->comm, 0, 0, 0);
+	set_altstack(r, t);
+	if (t->gs_base)
+		check(r, t, "setting gs of thread", arch_set_gs(t->gs_base));
+	for (int sig = 1; sig <= 64; sig++)
+		if (t->pending & 1ull << (sig - 1))
+			check(r, t, "sending a pending signal to thread", raw_tgkill((int)r->pid, (int)t->tid, sig));
+}
+
+static void drop_capabilities(struct restorer *r, const struct image_thread *t)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[2] = { { 0 } };
+
+	if (!r->plan->restart.caps || t->flags & IMAGE_THREAD_AGENT)
+		return;
+	check(r, t, "dropping the capabilities of thread", RAW2(SYS_capset, &head, none));
+}
+
+static _Noreturn void leave(struct restorer *r, const struct image_thread *t)
+{
+	drop_capabilities(r, t);
+	raw_sigprocmask(SIG_SETMASK, &t->sigmask, NULL);
+	arch_jump(&t->context);
+}
+
+static void thread_main(void *arg)
+{
+	struct start *s = arg;
+	struct restorer *r = s->r;
+
+	set_thread(r, s->t);
+	__atomic_fetch_add(&r->ready, 1, __ATOMIC_ACQ_REL);
+	wake_all(&r->ready);
+	while (!__atomic_load_n(&r->go, __ATOMIC_ACQUIRE))
+		raw_futex(&r->go, FUTEX_WAIT_PRIVATE, 0, NULL, 0);
+	leave(r, s->t);
+}
+
+static void thread_start(struct restorer *r, const struct image_thread *t, uint32_t index)
+{
+	struct start *s = (struct start *)(stack_top(r, index) - sizeof(*s));
+	int tid = (int)t->tid;
+	struct clone_args args = {
+		.flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+			 CLONE_SETTLS,
+		.tls = t->fs_base,
+		.stack = stack_top(r, index) - PLAN_HOLE_STACK,
+		.stack_size = PLAN_HOLE_STACK - 64,
+		.set_tid = (uint64_t)&tid,
+		.set_tid_size = 1,
+	};
+
+	_Static_assert(sizeof(*s) <= 64, "the stack ends below it");
+	s->r = r;
+	s->t = t;
+	check(r, t, "making thread", arch_clone(&args, thread_main, s));
+}
+
+void threads_restore(struct restorer *r)
+{
+	const struct image_thread *leader = NULL;
+	uint32_t others = 0, seen;
+
+	for (uint32_t i = 0; i < r->plan->thread_count; i++) {
+		if (r->threads[i].flags & IMAGE_THREAD_LEADER)
+			leader = &r->threads[i];
+		else
+			thread_start(r, &r->threads[i], ++others);
+	}
+	while ((seen = __atomic_load_n(&r->ready, __ATOMIC_ACQUIRE)) < others)
+		raw_futex(&r->ready, FUTEX_WAIT_PRIVATE, seen, NULL, 0);
+	if (leader) {
+		set_thread(r, leader);
+		check(r, leader, "setting fs of thread", arch_set_fs(leader->fs_base));
+	}
+	process_send_pending(r);
+	process_start_timers(r);
+	__atomic_store_n(&r->go, 1, __ATOMIC_RELEASE);
+	wake_all(&r->go);
+	if (!leader)
+		raw_exit_thread(0);
+	leave(r, leader);
+}
