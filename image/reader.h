@@ -34,12 +34,19 @@ struct image_note_view {
 
 /* Maps the file and checks all of its structure and the head digest, not the blocks. 0 or -errno and @ret_error. */
 int image_open(const char *path, struct image **ret, struct image_error *ret_error);
+/* The same of a descriptor, which it takes also on failure; @name stands in messages. */
+int image_open_fd(int fd, const char *name, struct image **ret, struct image_error *ret_error);
 struct image *image_free(struct image *i);
 int image_fd(const struct image *i);
 /* Checks every block with @threads threads. */
 int image_verify(struct image *i, unsigned int threads, struct image_error *ret_error);
-/* XXH3-128 over the block checksums: what the manifest names. */
+/* XXH3-128 over struct image_blocks and the checksums, so over the whole file: what the manifest names. */
 void image_digest(const struct image *i, uint8_t ret[16]);
+
+const char *image_fault_name(enum image_fault fault); /* "damaged" */
+const struct image_version *image_get_version(const struct image *i);
+const struct image_blocks *image_get_blocks(const struct image *i);
+uint64_t image_file_size(const struct image *i);
 
 const struct image_process *image_get_process(const struct image *i);
 const struct image_thread *image_get_threads(const struct image *i, size_t *ret_count);

@@ -14,7 +14,7 @@ enum image_note {
 	IMAGE_NOTE_VERSION = 0x46524d01, /* struct image_version; always the first note */
 	IMAGE_NOTE_PROCESS = 0x46524d02, /* struct image_process */
 	IMAGE_NOTE_THREAD = 0x46524d03,	 /* struct image_thread, one a thread */
-	IMAGE_NOTE_MAPPINGS = 0x46524d04, /* struct image_mapping array, then the paths, NUL-ended */
+	IMAGE_NOTE_MAPPINGS = 0x46524d04, /* struct image_mappings, the entries, then the paths, NUL-ended */
 	IMAGE_NOTE_SIGNALS = 0x46524d05, /* struct image_sigaction[64]: signals 1 to 64 */
 	IMAGE_NOTE_CPU = 0x46524d06,	 /* struct image_cpu */
 	IMAGE_NOTE_HOST = 0x46524d07,	 /* struct image_host */
@@ -90,6 +90,12 @@ enum image_mapping_kind {
 	IMAGE_MAPPING_VDSO = 5,	  /* [vvar], [vvar_vclock], [vdso]: moved, never written */
 };
 
+struct image_mappings {
+	uint32_t count;
+	uint32_t entry_size; /* bytes of an entry: sizeof(struct image_mapping) of the writer */
+	uint64_t paths_length;
+};
+
 enum { IMAGE_MAPPING_GROWSDOWN = 1, IMAGE_MAPPING_NORESERVE = 2 };
 
 struct image_mapping {
@@ -111,6 +117,8 @@ struct image_cpu {
 	uint64_t xcr0;	    /* XSAVE features that the kernel has enabled */
 	uint32_t xsave_size; /* bytes of a standard-format XSAVE area */
 	uint32_t leaf1_ecx, leaf1_edx, leaf7_ebx, leaf7_ecx, leaf7_edx, leaf7_1_eax, leaf81_ecx, leaf81_edx;
+	uint32_t reserved;
+	uint32_t xsave_offset[32]; /* of component N in a standard-format XSAVE area; 0: the CPU has none */
 };
 
 struct image_host {
@@ -149,7 +157,7 @@ struct image_blocks {
 	uint64_t count;	     /* block N covers file bytes [N * size, (N+1) * size) of the data area; XXH3-64 each */
 	uint64_t data_start; /* file offset of block 0; page-aligned */
 	uint64_t data_end;   /* file offset where the last block ends */
-	uint8_t head_digest[16]; /* XXH3-128 over file bytes [0, data_start) and over this note up to here, zeroed */
+	uint8_t head_digest[16]; /* XXH3-128 over file bytes [0, data_start), this struct with zeros here, the checksums */
 };
 
 /*
@@ -166,3 +174,15 @@ struct image_restart {
 	uint32_t caps;	       /* 1: the threads hold the capsule's capabilities until the agent drops them */
 	char rundir[108];      /* the new coordinator's directory: sock, key */
 };
+
+/* Widths are the format: a change here is a new field at an end, or a new version. */
+_Static_assert(sizeof(struct image_version) == 40, "image format");
+_Static_assert(sizeof(struct image_process) == 1848, "image format");
+_Static_assert(sizeof(struct image_thread) == 400, "image format");
+_Static_assert(sizeof(struct image_mappings) == 16, "image format");
+_Static_assert(sizeof(struct image_mapping) == 72, "image format");
+_Static_assert(sizeof(struct image_sigaction) == 32, "image format");
+_Static_assert(sizeof(struct image_cpu) == 240, "image format");
+_Static_assert(sizeof(struct image_host) == 168, "image format");
+_Static_assert(sizeof(struct image_resource) == 32, "image format");
+_Static_assert(sizeof(struct image_blocks) == 48, "image format");

@@ -19,6 +19,7 @@ enum {
 	IMAGE_RUN_DATA = 0,   /* save the bytes; all-zero pages become holes */
 	IMAGE_RUN_EMPTY = 1,  /* a program header only: nothing was touched, or the file has it (p_filesz 0) */
 	IMAGE_RUN_UNREADABLE = 2, /* PROT_NONE or write-only: read it through /proc/self/mem */
+	IMAGE_RUN_LIVE = 4, /* may change while it is written (the caller's own state): a copy is summed and written */
 };
 
 struct image_note_data {
@@ -42,15 +43,20 @@ struct image_dump {
 	/* Called now and then from one writing thread; may be NULL. Non-zero: give up with that -errno. */
 	int (*progress)(void *arg, uint64_t done, uint64_t total);
 	void *progress_arg;
+	/* NULL, or for each thread its 512-byte FXSAVE area or NULL: for debuggers. */
+	const void *const *fxsave;
 };
 
 struct image_written {
 	uint64_t bytes;	    /* of memory, holes left out */
 	uint64_t file_size;
-	uint8_t digest[16]; /* XXH3-128 over the block checksums */
+	uint8_t digest[16]; /* XXH3-128 over struct image_blocks and the checksums: stands for the whole file */
 };
 
 /*
+ * @dump->notes must hold SIGNALS, CPU and HOST. The stack that this is called on may lie in a run; other memory that
+ * changes meanwhile (what @progress writes to) must lie in runs marked LIVE. Mappings made meanwhile are gone on return.
+ *
  * Writes and syncs @name in the directory @dirfd, mode 0600; it must not exist. 0, or -errno after removing it. @ret_text gets the
  * cause in words on error.
  */

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A worker thread that libc does not know of: raw clone, every signal blocked, joined by the futex word that the kernel
+ * clears. It shares its maker's thread pointer, so its function must not touch thread-local storage: no errno, no libc
+ * call but mem* and str*, no fermata_enter.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct raw_thread {
+	uint32_t tid; /* 0 when it has ended */
+};
+
+/* Runs @fn(@arg) on @stack, which must live until the join. 0 or -errno. */
+int raw_thread_spawn(struct raw_thread *t, void (*fn)(void *), void *arg, void *stack, size_t stack_size);
+void raw_thread_join(struct raw_thread *t);

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Writes the data area: several threads, each claims a few blocks (1 MiB) at a time, sums and writes them, so that one sums
+ * while another waits for the disk. Without libc state; the threads share a thread pointer and touch no TLS.
+ *
+ * A block that lies whole within one direct run is written straight from the program's memory, together with its neighbours, by
+ * O_DIRECT where the file system takes it. Every other block (small runs side by side, memory that may not be readable, that
+ * changes) is first gathered in a buffer of the thread, and the buffer is summed and written.
+ *
+ * Why sum and data agree although direct memory is read twice: no thread of the program runs, and this code writes to runs that
+ * are marked or found to be live, which are gathered. A device could still write into registered memory, but the DRAIN
+ * phase before this one ends only when no operation of any process of the job is outstanding: there is nothing left that a device
+ * would carry out. Were that broken, the checksum would say so at the next verify, which is wanted.
+ *
+ * Errors: the first one is kept (image_fail), every thread stops at its next block.
+ */
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "base/sys.h"
+#include "base/thread.h"
+#include "image/hash.h"
+#include "image/internal.h"
+
+#define JOB_BLOCKS 8u	     /* claimed at a time; also the longest single write */
+#define STACK_SIZE (64u << 10)
+#define PROGRESS_NS 50000000u
+
+/* One writing thread. */
+struct lane {
+	struct image_file *f;
+	struct raw_thread thread;
+	char *buffer; /* one block */
+	void *stack;
+	const char *pending; /* contiguous bytes that wait to be written */
+	uint64_t pending_length, pending_offset;
+	uint64_t placed;     /* index of the run that the last block began in */
+	uint64_t told_ns;
+	bool first;
+};
+
+int image_fail(struct image_file *f, int error, enum image_step step, uint64_t address)
+{
+	int none = 0;
+
+	if (atomic_compare_exchange_strong(&f->error, &none, error)) {
+		f->error_step = step;
+		f->error_address = address;
+	}
+	return error;
+}
+
+int image_memory_copy(const struct image_file *f, void *to, uint64_t address, uint64_t length, uint64_t *ret_done)
+{
+	uint64_t done = 0;
+	long r = 1;
+
+	while (done < length && r > 0) {
+		if (f->mem_fd >= 0) {
+			r = raw_pread(f->mem_fd, (char *)to + done, length - done, address + done);
+		} else {
+			struct iovec local = { (char *)to + done, length - done };
+			struct iovec remote = { (void *)(uintptr_t)(address + done), length - done };
+
+			r = RAW6(SYS_process_vm_readv, raw_getpid(), &local, 1, &remote, 1, 0);
+		}
+		if (r == -EINTR)
+			r = 1;
+		else if (r > 0)
+			done += (uint64_t)r;
+	}
+	*ret_done = done;
+	return done == length ? 0 : r < 0 ? (int)r : -EFAULT;
+}
+
+int image_pwrite(struct image_file *f, const void *data, uint64_t length, uint64_t offset)
+{
+	const char *at = data;
+
+	while (length) {
+		long r = raw_pwrite(f->fd, at, length, offset);
+
+		if (r == -EINTR)
+			continue;
+		if (r == -EINVAL && f->direct) { /* takes the flag, but not this write */
+			raw_fcntl(f->fd, F_SETFL, O_WRONLY);
+			f->direct = 0;
+			continue;
+		}
+		if (r <= 0)
+			return r ? (int)r : -EIO;
+		at += r;
+		offset += (uint64_t)r;
+		length -= (uint64_t)r;
+	}
+	return 0;
+}
+
+/* The kernel could not read memory in place: by way of the buffer, which is free while direct bytes are pending. */
+static int lane_write_copied(struct lane *l)
+{
+	uint64_t done, n;
+	int r = 0;
+
+	for (uint64_t at = 0; at < l->pending_length && !r; at += n) {
+		uint64_t address = (uint64_t)(uintptr_t)l->pending + at;
+
+		n = l->pending_length - at;
+		if (n > IMAGE_BLOCK_SIZE)
+			n = IMAGE_BLOCK_SIZE;
+		r = image_memory_copy(l->f, l->buffer, address, n, &done);
+		if (r)
+			return image_fail(l->f, r, IMAGE_STEP_MEMORY, address + done);
+		r = image_pwrite(l->f, l->buffer, n, l->pending_offset + at);
+	}
+	return r;
+}
+
+static int lane_flush(struct lane *l)
+{
+	struct image_file *f = l->f;
+	int r = 0;
+
+	if (!l->pending_length)
+		return 0;
+	r = image_pwrite(f, l->pending, l->pending_length, l->pending_offset);
+	if (r == -EFAULT && l->pending != l->buffer)
+		r = lane_write_copied(l);
+	if (r)
+		return image_fail(f, r, IMAGE_STEP_WRITE, l->pending_offset);
+	if (!f->direct) /* let the disk begin now, not at the sync */
+		RAW4(SYS_sync_file_range, f->fd, l->pending_offset, l->pending_length, 2 /* SYNC_FILE_RANGE_WRITE */);
+	atomic_fetch_add_explicit(&f->memory_written, l->pending_length, memory_order_relaxed);
+	l->pending_length = 0;
+	return 0;
+}
+
+static int lane_add(struct lane *l, const char *data, uint64_t length, uint64_t offset)
+{
+	int r = 0;
+
+	if (l->pending_length && (l->pending + l->pending_length != data || l->pending_offset + l->pending_length != offset))
+		r = lane_flush(l);
+	if (!l->pending_length) {
+		l->pending = data;
+		l->pending_offset = offset;
+	}
+	l->pending_length += length;
+	return r;
+}
+
+typedef uint64_t vector __attribute__((vector_size(16), aligned(16), may_alias));
+
+static bool page_is_zero(const char *page)
+{
+	const vector *v = (const vector *)page;
+
+	for (size_t i = 0; i < FM_PAGE_SIZE / sizeof(*v); i += 4) {
+		vector any = v[i] | v[i + 1] | v[i + 2] | v[i + 3];
+
+		if (any[0] | any[1])
+			return false;
+	}
+	return true;
+}
+
+/* Bytes of the zero pages that @data begins with. */
+static uint64_t zero_length(const char *data, uint64_t length)
+{
+	uint64_t n = 0;
+
+	while (n < length && page_is_zero(data + n))
+		n += FM_PAGE_SIZE;
+	return n;
+}
+
+/* Queues what is not zero of one block. */
+static int lane_add_nonzero(struct lane *l, const char *data, uint64_t length, uint64_t offset)
+{
+	uint64_t begin = 0, at = 0;
+	int r = 0;
+
+	while (at < length && !r) {
+		uint64_t zeros = zero_length(data + at, length - at);
+
+		if (zeros >= IMAGE_HOLE_PAGES * FM_PAGE_SIZE || (zeros && zeros == length)) {
+			if (at > begin)
+				r = lane_add(l, data + begin, at - begin, offset + begin);
+			begin = at + zeros;
+		}
+		at += zeros ? zeros : FM_PAGE_SIZE;
+	}
+	if (!r && begin < length)
+		r = lane_add(l, data + begin, length - begin, offset + begin);
+	return r;
+}
+
+/* Copies the bytes of one block from all runs that it spans. */
+static int lane_gather(struct lane *l, uint64_t offset, uint64_t length)
+{
+	const struct image_file *f = l->f;
+	uint64_t have = 0, n, done;
+
+	for (uint64_t i = l->placed; have < length; i++) {
+		const struct image_placed *p = &f->placed[i];
+		uint64_t skip = offset + have - p->offset, address = p->start + skip;
+		int r;
+
+		n = p->length - skip;
+		if (n > length - have)
+			n = length - have;
+		if (p->direct) {
+			memcpy(l->buffer + have, (const char *)(uintptr_t)address, n);
+		} else {
+			r = image_memory_copy(f, l->buffer + have, address, n, &done);
+			if (r)
+				return image_fail(l->f, r, IMAGE_STEP_MEMORY, address + done);
+		}
+		have += n;
+	}
+	return 0;
+}
+
+static void lane_seek(struct lane *l, uint64_t offset)
+{
+	const struct image_file *f = l->f;
+	uint64_t low = 0, high = f->placed_count - 1;
+
+	while (low < high) {
+		uint64_t mid = (low + high + 1) / 2;
+
+		if (f->placed[mid].offset <= offset)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	l->placed = low;
+}
+
+static int lane_block(struct lane *l, uint64_t block)
+{
+	struct image_file *f = l->f;
+	uint64_t offset = f->data_start + block * IMAGE_BLOCK_SIZE;
+	uint64_t length = f->data_end - offset;
+	const struct image_placed *p;
+	const char *data = l->buffer;
+	int r = 0;
+
+	if (length > IMAGE_BLOCK_SIZE)
+		length = IMAGE_BLOCK_SIZE;
+	while (l->placed + 1 < f->placed_count && f->placed[l->placed + 1].offset <= offset)
+		l->placed++;
+	p = &f->placed[l->placed];
+	if (p->direct && offset + length <= p->offset + p->length) {
+		data = (const char *)(uintptr_t)(p->start + (offset - p->offset));
+	} else {
+		r = lane_flush(l);
+		if (!r)
+			r = lane_gather(l, offset, length);
+	}
+	if (!r) {
+		f->sums[block] = image_hash64(data, length);
+		r = lane_add_nonzero(l, data, length, offset);
+	}
+	if (!r && data == l->buffer)
+		r = lane_flush(l);
+	atomic_fetch_add_explicit(&f->memory_done, length, memory_order_relaxed);
+	return r;
+}
+
+static int lane_progress(struct lane *l)
+{
+	const struct image_dump *d = l->f->dump;
+	uint64_t now;
+	int r;
+
+	if (!l->first || !d->progress)
+		return 0;
+	now = raw_now_ns();
+	if (now - l->told_ns < PROGRESS_NS)
+		return 0;
+	l->told_ns = now;
+	r = d->progress(d->progress_arg, l->f->memory_done, l->f->memory_total);
+	return r ? image_fail(l->f, r, IMAGE_STEP_ASKED, 0) : 0;
+}
+
+static void lane_run(void *arg)
+{
+	struct lane *l = arg;
+	struct image_file *f = l->f;
+	uint64_t block, end;
+	int r = 0;
+
+	while (!r && !f->error) {
+		block = atomic_fetch_add_explicit(&f->next_block, JOB_BLOCKS, memory_order_relaxed);
+		if (block >= f->block_count)
+			break;
+		end = block + JOB_BLOCKS < f->block_count ? block + JOB_BLOCKS : f->block_count;
+		lane_seek(l, f->data_start + block * IMAGE_BLOCK_SIZE);
+		for (; block < end && !r; block++)
+			r = lane_block(l, block);
+		if (!r)
+			r = lane_flush(l);
+		if (!r)
+			r = lane_progress(l);
+	}
+}
+
+static bool lane_init(struct lane *l, struct image_file *f, bool first)
+{
+	*l = (struct lane){ .f = f, .first = first };
+	l->buffer = image_scratch(IMAGE_BLOCK_SIZE);
+	if (!first)
+		l->stack = image_scratch(STACK_SIZE);
+	return l->buffer && (first || l->stack);
+}
+
+static void lane_done(struct lane *l)
+{
+	image_scratch_free(l->buffer, IMAGE_BLOCK_SIZE);
+	image_scratch_free(l->stack, STACK_SIZE);
+}
+
+/* The caller's own thread is the first lane; one that cannot be made is done without. */
+int image_data_write(struct image_file *f)
+{
+	struct lane lanes[IMAGE_WRITERS_MAX];
+	uint64_t jobs = (f->block_count + JOB_BLOCKS - 1) / JOB_BLOCKS;
+	uint64_t count = f->dump->writers, made;
+
+	if (count > IMAGE_WRITERS_MAX)
+		count = IMAGE_WRITERS_MAX;
+	if (count > jobs)
+		count = jobs;
+	if (!jobs)
+		return 0;
+	if (!lane_init(&lanes[0], f, true)) {
+		lane_done(&lanes[0]);
+		return image_fail(f, -ENOMEM, IMAGE_STEP_CREATE, 0);
+	}
+	for (made = 1; made < count; made++) {
+		struct lane *l = &lanes[made];
+
+		if (!lane_init(l, f, false) || raw_thread_spawn(&l->thread, lane_run, l, l->stack, STACK_SIZE)) {
+			lane_done(l);
+			break;
+		}
+	}
+	lane_run(&lanes[0]);
+	for (uint64_t i = 1; i < made; i++) {
+		raw_thread_join(&lanes[i].thread);
+		lane_done(&lanes[i]);
+	}
+	lane_done(&lanes[0]);
+	return f->error;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The image's checksums, without libc state. A 128-bit one is in its canonical (big-endian) form, as xxhsum prints it. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct image_piece {
+	const void *data;
+	size_t length;
+};
+
+uint64_t image_hash64(const void *data, size_t length); /* XXH3-64 */
+/* XXH3-128 of the pieces one after the other. */
+void image_hash128(const struct image_piece *pieces, size_t count, uint8_t ret[16]);
