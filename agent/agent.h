@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the files of the agent share. The agent is libfermata.so in a program's process: wrappers that run in the program's
+ * threads, and one checkpoint thread that talks to the coordinator, stops the others and writes the image.
+ *
+ * Life of the checkpoint thread (agent/phase.c):
+ *
+ *   idle --SUSPEND--> stopped --QUIESCE, DRAIN.., WRITE--> written --RESUME--> idle
+ *                                                  image: goes on in agent_restarted() --RECREATE ..--> idle
+ */
+#pragma once
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <ucontext.h>
+
+#include "base/arena.h"
+#include "base/log.h"
+#include "base/macro.h"
+#include "base/sys.h"
+#include "fermata/plugin.h"
+#include "image/record.h"
+#include "protocol/link.h"
+#include "protocol/message.h"
+
+#define AGENT_SIGNAL (SIGRTMAX - 3)
+#define AGENT_PATH_MAX 512
+
+/* State of the whole agent: one a process, made by the constructor, inherited by fork, restored with the memory. */
+struct agent {
+	bool active;	      /* under a coordinator */
+	int signal;	      /* ours; AGENT_SIGNAL */
+	uint32_t pid;	      /* of this process; keeps its value over a restart */
+	uint32_t generation;  /* restarts so far */
+	uint32_t member;
+	char jobdir[108];     /* RUNDIR/JOB of the coordinator */
+	char libdir[AGENT_PATH_MAX];
+	char rdma[16];
+	uint8_t key[PROTOCOL_KEY_SIZE];
+	struct link link;
+	struct lock link_lock; /* held while a frame is on its way; exec takes it for good */
+	uint32_t checkpoint;  /* number of the one under way */
+	char fail_text[408];  /* the first cause named in this phase */
+	struct image_context context; /* where the checkpoint thread goes on after a restart */
+	int thread_tid;	      /* the checkpoint thread */
+	uint64_t thread_fs;
+	struct image_restart restart; /* written by the restorer; size 0 but during a restart */
+	bool drop_rights;     /* each thread gives up the capsule's rights as it is let go */
+};
+extern struct agent agent;
+extern struct arena agent_arena;
+
+/* ---- thread.c: the checkpoint thread ---- */
+int agent_thread_start(void);
+
+/* ---- phase.c ---- */
+void agent_loop(void);	   /* body of the checkpoint thread; returns when the link is gone */
+int agent_register(uint32_t flags); /* REGISTER, then WELCOME is taken in */
+
+/* ---- stop.c: the program's threads ---- */
+struct stop_thread {
+	int tid;
+	_Atomic uint32_t state; /* enum stop_state */
+	ucontext_t *frame;	/* the signal frame of the interrupted code */
+	struct image_thread record;
+	/* the system call that the thread was in when it was asked to stop; number -1: none */
+	long call, args[6];
+	uint64_t call_sp, call_pc;
+};
+enum stop_state { STOP_FREE, STOP_ASKED, STOP_STOPPED, STOP_GONE };
+
+int stop_init(void); /* installs our handler */
+int stop_all(uint32_t timeout_ms); /* 0: every thread but the checkpoint thread stands in our handler */
+void stop_release(void);	   /* lets them go */
+struct stop_thread *stop_thread_at(uint32_t index); /* while stopped; NULL past the last; mind its state */
+uint32_t stop_count(void);	   /* threads that stand in our handler */
+void stop_await_restarted(void);   /* after a restart: all threads have left the restorer */
+
+void stop_drop_rights(void);
+
+/* ---- children.c ---- */
+/* Pids of living children of this process, zombies left out: the number of them, which may exceed @room; or -errno. */
+int children_list(uint32_t *pids, uint32_t room);
+
+/* ---- call.c: interrupted system calls go on ---- */
+void call_continue(ucontext_t *frame, const struct stop_thread *t);
+void call_note(struct stop_thread *t); /* reads what the thread is blocked in; before it is asked to stop */
+
+/* ---- dump.c ---- */
+int dump_write(const struct msg_phase *where, struct msg_phase_done *ret); /* WRITE */
+
+/* ---- records.c: the plugins' records of this checkpoint ---- */
+int records_dump(void);
+struct image_note_data;
+const struct image_note_data *records_notes(uint32_t *ret_count);
+void records_free(void);
+const void *records_plain(const char *plugin, size_t *ret_len);
+
+/* ---- restart.c ---- */
+void agent_restarted(void); /* the checkpoint thread comes back to life; never fails silently */
+
+/* ---- names.c ---- */
+int names_send(void);	   /* what was published and asked in this phase */
+int names_take(const struct link_message *m);
+void names_clear(void);
+
+/* ---- reserved.c: descriptors of the agent that the program can neither see nor close ---- */
+int fd_reserve(int fd); /* moves @fd out of the program's way; the new number or -errno */
+void fd_unreserve(int fd);
+bool fd_is_reserved(int fd);

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A system call that our signal interrupted goes on, and the program never sees an EINTR of ours.
+ *
+ * Our handler has SA_RESTART, so the kernel restarts most calls by itself (the frame's rip then stands before the instruction). The
+ * others (poll, nanosleep, sigsuspend, semop, ... : signal(7)) come with rip behind the instruction and rax = -EINTR. For
+ * those, call_continue() puts the frame back: rip to the instruction, rax to the number, and a relative time-out to what is left
+ * of it. The number is what /proc/self/task/TID/syscall said just before the thread was asked to stop, and holds only if
+ * stack pointer, program counter and all six arguments are still the frame's; else it is read from the `mov $number, %eax`
+ * before the instruction.
+ *
+ * A signal of the program's own that became pending meanwhile must end the call with EINTR, as it would have: then the
+ * frame is left alone, and the handler runs on the way out. Signals that are blocked in the frame are no matter: a call that
+ * opens them for its duration (sigsuspend, ppoll) does so again, atomically, when it is executed again. What remains: a signal that
+ * arrives after the look at the pending ones and before the call has begun again runs its handler and the call goes on
+ * waiting; this is what happens without us to a program that gets its signal just before the call.
+ *
+ * Time-outs that only the wrapper knew (poll, epoll_wait, nanosleep without a rest, ..) are in fermata_thread.deadline_ns:
+ * wrap_wait.c. CLOCK_MONOTONIC goes on over a restart, so deadlines hold there too.
+ */
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum how {
+	AGAIN = 1,   /* same arguments: no time-out, an absolute one, or one that the kernel updates */
+	MS_ARG,	     /* relative milliseconds in an argument */
+	TIMESPEC_ARG, /* pointer to a relative timespec in an argument */
+	SLEEP_ARG,   /* nanosleep: the rest, if asked for, is in the next argument; flags before may say absolute */
+	FUTEX_ARG,
+};
+
+static const struct rule {
+	uint16_t call;
+	uint8_t how, arg; /* arg counts from 0 */
+} rules[] = {
+	{ SYS_poll, MS_ARG, 2 },
+	{ SYS_epoll_wait, MS_ARG, 3 },
+	{ SYS_epoll_pwait, MS_ARG, 3 },
+	{ SYS_nanosleep, SLEEP_ARG, 0 },
+	{ SYS_clock_nanosleep, SLEEP_ARG, 2 },
+	{ SYS_rt_sigtimedwait, TIMESPEC_ARG, 2 },
+	{ SYS_semtimedop, TIMESPEC_ARG, 3 },
+	{ SYS_futex, FUTEX_ARG, 3 },
+	{ SYS_pause, AGAIN, 0 },
+	{ SYS_rt_sigsuspend, AGAIN, 0 },
+	{ SYS_ppoll, AGAIN, 0 },
+	{ SYS_pselect6, AGAIN, 0 },
+	{ SYS_select, AGAIN, 0 },
+	{ SYS_semop, AGAIN, 0 },
+	{ SYS_msgsnd, AGAIN, 0 },
+	{ SYS_msgrcv, AGAIN, 0 },
+	{ SYS_mq_timedsend, AGAIN, 0 },
+	{ SYS_mq_timedreceive, AGAIN, 0 },
+	{ SYS_io_getevents, AGAIN, 0 },
+	{ SYS_read, AGAIN, 0 }, /* sockets with a time-out */
+	{ SYS_write, AGAIN, 0 },
+	{ SYS_recvfrom, AGAIN, 0 },
+	{ SYS_recvmsg, AGAIN, 0 },
+	{ SYS_sendto, AGAIN, 0 },
+	{ SYS_sendmsg, AGAIN, 0 },
+	{ SYS_accept, AGAIN, 0 },
+	{ SYS_accept4, AGAIN, 0 },
+};
+
+static __thread struct timespec rest __attribute__((tls_model("initial-exec")));
+
+/* Takes one number, decimal or 0x.., and what follows it up to the next. */
+static uint64_t take_number(const char **p)
+{
+	uint64_t v = 0, base = 10;
+
+	if ((*p)[0] == '0' && (*p)[1] == 'x') {
+		base = 16;
+		*p += 2;
+	}
+	for (;; (*p)++) {
+		char c = **p;
+
+		if (c >= '0' && c <= '9')
+			v = v * base + (uint64_t)(c - '0');
+		else if (base == 16 && c >= 'a' && c <= 'f')
+			v = v * base + (uint64_t)(c - 'a' + 10);
+		else
+			break;
+	}
+	while (**p == ' ')
+		(*p)++;
+	return v;
+}
+
+void call_note(struct stop_thread *t)
+{
+	char path[64], buf[256];
+	const char *p = buf;
+
+	t->call = -1;
+	fm_format(path, sizeof(path), "/proc/self/task/%d/syscall", t->tid);
+	if (raw_read_file(path, buf, sizeof(buf)) <= 0 || *buf < '0' || *buf > '9')
+		return; /* "running", or not to be had */
+	t->call = (long)take_number(&p);
+	for (size_t i = 0; i < 6; i++)
+		t->args[i] = (long)take_number(&p);
+	t->call_sp = take_number(&p);
+	t->call_pc = take_number(&p);
+}
+
+static greg_t *arg_of(ucontext_t *f, unsigned int n)
+{
+	static const uint8_t regs[] = { REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9 };
+
+	return &f->uc_mcontext.gregs[regs[n]];
+}
+
+static long call_number(ucontext_t *f, const struct stop_thread *t)
+{
+	const uint8_t *pc = (const uint8_t *)f->uc_mcontext.gregs[REG_RIP];
+	int32_t number;
+	bool same = t->call >= 0 && t->call_pc == (uint64_t)pc && t->call_sp == (uint64_t)f->uc_mcontext.gregs[REG_RSP];
+
+	for (unsigned int i = 0; same && i < 6; i++)
+		same = t->args[i] == *arg_of(f, i);
+	if (same)
+		return t->call;
+	if (pc[-7] != 0xb8)
+		return -1;
+	memcpy(&number, pc - 6, sizeof(number));
+	return number;
+}
+
+/* True if a handler of the program's is due as soon as we return. */
+static bool signal_is_due(const ucontext_t *f)
+{
+	uint64_t pending = 0, blocked;
+
+	memcpy(&blocked, &f->uc_sigmask, sizeof(blocked));
+	RAW2(SYS_rt_sigpending, &pending, RAW_SIGSET_SIZE);
+	pending &= ~blocked & ~(1ull << (agent.signal - 1));
+	for (int sig = 1; pending; sig++, pending >>= 1) {
+		struct image_sigaction sa;
+
+		if ((pending & 1) && RAW4(SYS_rt_sigaction, sig, NULL, &sa, RAW_SIGSET_SIZE) == 0 && sa.handler > 1)
+			return true;
+	}
+	return false;
+}
+
+/* Nanoseconds until the deadline that the wrapper noted; 0 when it has passed. */
+static uint64_t left(void)
+{
+	uint64_t now = raw_now_ns();
+
+	return fermata_thread.deadline_ns > now ? fermata_thread.deadline_ns - now : 0;
+}
+
+static void rest_to(greg_t *arg)
+{
+	uint64_t ns = left();
+
+	rest.tv_sec = (time_t)(ns / 1000000000u);
+	rest.tv_nsec = (long)(ns % 1000000000u);
+	*arg = (greg_t)&rest;
+}
+
+static void sleep_again(ucontext_t *f, const struct rule *r)
+{
+	greg_t *req = arg_of(f, r->arg), *rem = arg_of(f, r->arg + 1u);
+
+	if (r->arg && (*arg_of(f, r->arg - 1u) & TIMER_ABSTIME))
+		return;
+	if (*rem)
+		*req = *rem; /* the kernel has put the rest there */
+	else if (fermata_thread.deadline_ns)
+		rest_to(req);
+}
+
+/* False: the call must not be executed again. */
+static bool adjust(ucontext_t *f, const struct rule *r)
+{
+	greg_t *arg = arg_of(f, r->arg);
+
+	switch (r->how) {
+	case MS_ARG:
+		if ((int)*arg > 0 && fermata_thread.deadline_ns)
+			*arg = (greg_t)((left() + 999999u) / 1000000u);
+		break;
+	case TIMESPEC_ARG:
+		if (*arg && fermata_thread.deadline_ns)
+			rest_to(arg);
+		break;
+	case SLEEP_ARG:
+		sleep_again(f, r);
+		break;
+	case FUTEX_ARG: /* FUTEX_WAIT has a relative time-out that nobody noted: its callers expect spurious wake-ups */
+		return !*arg || (*arg_of(f, 1) & 0x7f) != FUTEX_WAIT;
+	}
+	return true;
+}
+
+void call_continue(ucontext_t *f, const struct stop_thread *t)
+{
+	greg_t *g = f->uc_mcontext.gregs;
+	const uint8_t *pc = (const uint8_t *)g[REG_RIP];
+	long number;
+
+	if (g[REG_RAX] != -EINTR || pc[-2] != 0x0f || pc[-1] != 0x05)
+		return;
+	number = call_number(f, t);
+	for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {
+		if (rules[i].call != number)
+			continue;
+		if (!signal_is_due(f) && adjust(f, &rules[i])) {
+			g[REG_RAX] = number;
+			g[REG_RIP] -= 2;
+		}
+		return;
+	}
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The living children of this process, from the kernel: /proc/self/task/TID/children (CONFIG_PROC_CHILDREN), or a pass over
+ * /proc where that is absent. Called while the program's threads stand still, so no child is born meanwhile; one that ends
+ * can shift the kernel's list while it is read, so it is read until it reads the same twice.
+ */
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct list_of {
+	uint32_t *pids, room, count;
+	int error;
+};
+
+static bool is_alive(uint32_t pid)
+{
+	char path[64], buf[512], *p;
+
+	fm_format(path, sizeof(path), "/proc/%u/stat", pid);
+	if (raw_read_file(path, buf, sizeof(buf)) < 0)
+		return false;
+	p = strrchr(buf, ')');
+	return p && p[2] != 'Z' && p[2] != 'X';
+}
+
+static void add(struct list_of *l, uint32_t pid)
+{
+	if (!is_alive(pid))
+		return;
+	if (l->count < l->room)
+		l->pids[l->count] = pid;
+	l->count++;
+}
+
+static int of_task(const char *tid, void *arg)
+{
+	struct list_of *l = arg;
+	char path[64], buf[16384];
+	long n, i;
+	uint32_t pid = 0;
+
+	fm_format(path, sizeof(path), "/proc/self/task/%s/children", tid);
+	n = raw_read_file(path, buf, sizeof(buf));
+	if (n < 0)
+		return l->error = (int)n;
+	for (i = 0; i < n; i++) {
+		if (buf[i] >= '0' && buf[i] <= '9') {
+			pid = pid * 10 + (uint32_t)(buf[i] - '0');
+		} else if (pid) {
+			add(l, pid);
+			pid = 0;
+		}
+	}
+	return 0;
+}
+
+/* A process of /proc: ours if the fourth field of its stat is our pid. */
+static int of_proc(const char *name, void *arg)
+{
+	char path[64], buf[512], *p;
+	uint32_t pid = 0, ppid = 0;
+
+	for (const char *c = name; *c; c++) {
+		if (*c < '0' || *c > '9')
+			return 0;
+		pid = pid * 10 + (uint32_t)(*c - '0');
+	}
+	fm_format(path, sizeof(path), "/proc/%s/stat", name);
+	if (raw_read_file(path, buf, sizeof(buf)) < 0 || !(p = strrchr(buf, ')')))
+		return 0;
+	for (p += 4; *p >= '0' && *p <= '9'; p++)
+		ppid = ppid * 10 + (uint32_t)(*p - '0');
+	if (ppid == agent.pid)
+		add(arg, pid);
+	return 0;
+}
+
+static int once(struct list_of *l)
+{
+	int r;
+
+	l->count = 0;
+	l->error = 0;
+	r = raw_dir_each("/proc/self/task", of_task, l);
+	if (!r)
+		return 0;
+	if (r != -ENOENT)
+		return r;
+	l->count = 0;
+	return raw_dir_each("/proc", of_proc, l);
+}
+
+int children_list(uint32_t *pids, uint32_t room)
+{
+	struct list_of l = { .pids = pids, .room = room };
+	uint32_t before;
+	int r = once(&l);
+
+	do {
+		before = l.count;
+		if (!r)
+			r = once(&l);
+	} while (!r && l.count != before);
+	return r < 0 ? r : (int)l.count;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Descriptors and mappings that belong to a device: made inside its library, neither saved nor restored. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+void device_fd_add(int fd);
+void device_fd_remove(int fd);
+bool device_owns_fd(int fd);
+void device_range_add(uint64_t start, uint64_t len);
+void device_range_remove(uint64_t start, uint64_t len);
+/* The first device range that overlaps [start, end), clipped to it. */
+bool device_range_next(uint64_t start, uint64_t end, uint64_t *ret_start, uint64_t *ret_end);
+/* After a restart: whatever was there is gone. */
+void device_forget(void);

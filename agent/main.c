@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Birth of the agent: in the constructor of a program that runs under a coordinator, in the child of a fork, and in the new image of
+ * an exec. Owns the one struct agent and its arena.
+ *
+ * A fork: the handlers of pthread_atfork run for every fork() that glibc makes. Ours are registered first, so prepare runs last and
+ * child first. prepare dials: the connection, still nameless, is in the coordinator's queue before the child exists, and the
+ * coordinator does not end SUSPEND while a nameless connection is there. Between prepare and the end of parent/child the
+ * thread is in a no-checkpoint region, so no process is ever half forked in an image.
+ *
+ * An exec: wrap_exec.c leaves the connection open and names it in FERMATA_FD; the constructor of the new image takes it up again.
+ */
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "agent/plugins.h"
+#include "agent/wrap.h"
+
+struct agent agent = { .link = { .fd = -EBADF } };
+struct arena agent_arena;
+__thread struct fermata_thread_state fermata_thread __attribute__((tls_model("initial-exec")));
+
+static int dialled = -EBADF; /* between a fork's prepare and its child */
+
+static void fork_plugins(size_t hook)
+{
+	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++) {
+		void (*fn)(void);
+
+		memcpy(&fn, (const char *)*p + hook, sizeof(fn));
+		if (fn)
+			fn();
+	}
+}
+
+static int dial(void)
+{
+	char path[sizeof(agent.jobdir) + 8];
+
+	fm_format(path, sizeof(path), "%s/sock", agent.jobdir);
+	return link_dial(path);
+}
+
+static void fork_prepare(void)
+{
+	fermata_enter();
+	fork_plugins(offsetof(struct fermata_plugin, fork_prepare));
+	dialled = agent.active ? dial() : -EBADF;
+}
+
+static void fork_parent(void)
+{
+	if (dialled >= 0)
+		raw_close(dialled);
+	dialled = -EBADF;
+	fork_plugins(offsetof(struct fermata_plugin, fork_parent));
+	fermata_leave();
+}
+
+/* Proves the key over @fd, takes it as our link and gives it a number that the program does not see. */
+static int connect_link(int fd)
+{
+	int r = link_open(&agent.link, fd, agent.key);
+
+	if (r < 0)
+		return r;
+	r = fd_reserve(agent.link.fd);
+	if (r < 0)
+		return r;
+	agent.link.fd = r;
+	return 0;
+}
+
+static void drop_link(void)
+{
+	if (agent.link.fd >= 0) {
+		fd_unreserve(agent.link.fd);
+		raw_close(agent.link.fd);
+	}
+	agent.link.fd = -EBADF;
+}
+
+static void fork_child(void)
+{
+	int fd = dialled, r = fd < 0 ? fd : 0;
+
+	dialled = -EBADF;
+	memset(&fermata_thread, 0, sizeof(fermata_thread));
+	agent.link_lock = (struct lock){ 0 };
+	agent_arena.lock = (struct lock){ 0 };
+	agent.pid = (uint32_t)raw_getpid();
+	drop_link();
+	if (!agent.active)
+		return;
+	fork_plugins(offsetof(struct fermata_plugin, fork_child));
+	if (!r)
+		r = connect_link(fd);
+	if (!r)
+		r = agent_register(MSG_REGISTER_FORKED);
+	if (!r)
+		r = agent_thread_start();
+	if (r) {
+		log_warn("the child of a fork is outside the job: no connection to the coordinator in %s (errno %d)",
+			 agent.jobdir, -r);
+		agent.active = false;
+		drop_link();
+	}
+}
+
+static int copy_env(char *to, size_t size, const char *name)
+{
+	const char *v = getenv(name);
+
+	if (!v)
+		return -ENOENT;
+	if (strlen(v) >= size)
+		return -ENAMETOOLONG;
+	memcpy(to, v, strlen(v) + 1);
+	return 0;
+}
+
+/* The connection that an exec left open for us, or a new one. */
+static int join(void)
+{
+	const char *inherited = getenv("FERMATA_FD");
+	char path[sizeof(agent.jobdir) + 8];
+	int fd = inherited ? atoi(inherited) : -EBADF, r;
+
+	fm_format(path, sizeof(path), "%s/key", agent.jobdir);
+	r = link_read_key(path, agent.key);
+	if (r < 0)
+		return r;
+	if (inherited) {
+		unsetenv("FERMATA_FD");
+		r = fd_reserve(fd);
+		if (r >= 0) {
+			agent.link.fd = r;
+			return agent_register(MSG_REGISTER_EXECED);
+		}
+	}
+	fd = dial();
+	r = fd < 0 ? fd : connect_link(fd);
+	return r < 0 ? r : agent_register(0);
+}
+
+static void start_plugins(void)
+{
+	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
+		if ((*p)->init && (*p)->init() < 0)
+			log_warn("plugin %s does not start", (*p)->name);
+}
+
+__attribute__((constructor)) static void agent_main(void)
+{
+	const char *level = getenv("FERMATA_LOG");
+	int r;
+
+	if (level)
+		log_level = (enum log_level)atoi(level);
+	wrap_resolve();
+	agent.signal = AGENT_SIGNAL;
+	agent.pid = (uint32_t)raw_getpid();
+	if (copy_env(agent.libdir, sizeof(agent.libdir), "FERMATA_LIBDIR") < 0)
+		agent.libdir[0] = 0;
+	if (copy_env(agent.rdma, sizeof(agent.rdma), "FERMATA_RDMA") < 0)
+		memcpy(agent.rdma, "auto", 5);
+	pthread_atfork(fork_prepare, fork_parent, fork_child);
+	r = copy_env(agent.jobdir, sizeof(agent.jobdir), "FERMATA_JOBDIR");
+	if (r == -ENOENT)
+		return; /* preloaded without a job: wrappers pass through */
+	if (!r)
+		r = stop_init();
+	agent.active = true;
+	start_plugins();
+	if (!r)
+		r = join();
+	if (!r)
+		r = agent_thread_start();
+	if (r) {
+		log_error("this process cannot be checkpointed: no coordinator in %s (errno %d)", agent.jobdir, -r);
+		agent.active = false;
+		drop_link();
+	}
+}

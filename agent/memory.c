@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Shared memory objects, saved once in the whole checkpoint. Each process publishes the windows that it maps, by object (device and
+ * inode), in QUIESCE; in WRITE it saves of each of its windows what no window of a process with a lower pid, and no earlier
+ * window of its own, covers.
+ */
+#include "agent/memory.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/scratch.h"
+#include "image/writer.h"
+
+struct window {
+	uint64_t offset, length;
+	uint32_t pid, reserved;
+};
+
+struct key {
+	char name[8]; /* "shm" */
+	uint64_t dev, ino;
+};
+
+static struct key key_of(const struct image_mapping *v)
+{
+	return (struct key){ .name = "shm", .dev = v->dev, .ino = v->ino };
+}
+
+int memory_publish_shared(void)
+{
+	struct maps m;
+	int r = scratch_begin();
+
+	if (r)
+		return fermata_fail(r, "no address space to list the mappings of process %u", agent.pid);
+	r = maps_read(&m);
+	for (uint32_t i = 0; i < m.count && !r; i++) {
+		const struct image_mapping *v = &m.mappings[i];
+		struct window w = { v->offset, v->end - v->start, agent.pid, 0 };
+		struct key key = key_of(v);
+
+		if (v->kind != IMAGE_MAPPING_SHARED_ANON)
+			continue;
+		r = fermata_publish(&key, sizeof(key), &w, sizeof(w));
+		if (!r)
+			r = fermata_ask(&key, sizeof(key));
+	}
+	scratch_end();
+	return r;
+}
+
+/* The first window of a lower pid that reaches over [*start, end): cuts it off from the front, or ends the part before it. */
+static void next_free(const struct key *key, uint64_t *start, uint64_t *end)
+{
+	const struct window *w;
+	size_t len;
+
+	for (unsigned int i = 0; (w = fermata_resolve(key, sizeof(*key), i, &len)); i++) {
+		if (w->pid >= agent.pid || w->offset + w->length <= *start || w->offset >= *end)
+			continue;
+		if (w->offset > *start) {
+			*end = w->offset;
+		} else {
+			*start = w->offset + w->length < *end ? w->offset + w->length : *end;
+			i = (unsigned int)-1;
+		}
+	}
+}
+
+static bool is_first_of_ours(const struct maps *m, const struct image_mapping *v)
+{
+	for (const struct image_mapping *o = m->mappings; o < v; o++)
+		if (o->kind == v->kind && o->dev == v->dev && o->ino == v->ino && o->offset <= v->offset &&
+		    o->offset + (o->end - o->start) >= v->offset + (v->end - v->start))
+			return false;
+	return true;
+}
+
+int memory_shared_runs(const struct maps *m, const struct image_mapping *v, struct runs *runs)
+{
+	struct key key = key_of(v);
+	uint64_t at = v->offset, last = v->offset + (v->end - v->start), base = v->start - v->offset;
+	int r = 0;
+
+	if (!is_first_of_ours(m, v))
+		return runs_add(runs, v->start, v->end, v->prot, IMAGE_RUN_EMPTY);
+	while (at < last && !r) {
+		uint64_t start = at, end = last;
+
+		next_free(&key, &start, &end);
+		r = runs_add(runs, at + base, start + base, v->prot, IMAGE_RUN_EMPTY);
+		if (!r && start < end)
+			r = pages_runs(v, start + base, end + base, runs);
+		at = end > start ? end : start;
+	}
+	return r;
+}

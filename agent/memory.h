@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Shared memory between processes of the job. */
+#pragma once
+
+#include "agent/maps.h"
+
+int memory_publish_shared(void); /* QUIESCE */
+/* The runs of one shared mapping: what this process has to save of it as data, the rest as empty. */
+int memory_shared_runs(const struct maps *m, const struct image_mapping *v, struct runs *runs);

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which pages of a mapping have to be saved. PAGEMAP_SCAN (kernel commit 52526ca7fdb9, 6.7) where a probe finds it, else the entries of
+ * /proc/self/pagemap. A page counts
+ *
+ *   of anonymous memory       when it is present or swapped
+ *   of a private file mapping when it is no longer the file's (copied on write): present or swapped, and not PAGE_IS_FILE
+ *   of shared memory          always: our page table need not hold what another process wrote; zero pages become holes in the writer
+ */
+#include <errno.h>
+#include <linux/fs.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/maps.h"
+#include "agent/scratch.h"
+#include "image/writer.h"
+
+#define MERGE_GAP (64u << 10) /* smaller untouched gaps of anonymous memory are saved along */
+
+#define PM_PRESENT (1ull << 63)
+#define PM_SWAPPED (1ull << 62)
+#define PM_FILE (1ull << 61)
+
+/* <linux/fs.h> of Debian 12 does not have it yet. */
+struct pm_region {
+	uint64_t start, end, categories;
+};
+struct pm_arg {
+	uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+	uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+#define FM_PAGEMAP_SCAN _IOWR('f', 16, struct pm_arg)
+enum { IS_FILE = 1 << 2, IS_PRESENT = 1 << 3, IS_SWAPPED = 1 << 4 };
+
+static enum { UNKNOWN, YES, NO } has_scan;
+
+int runs_add(struct runs *runs, uint64_t start, uint64_t end, uint32_t prot, uint32_t flags)
+{
+	struct image_run *last = runs->count ? &runs->run[runs->count - 1] : NULL;
+
+	if (start == end)
+		return 0;
+	if (runs->count == runs->room) {
+		struct image_run *more = scratch_grow(runs->run, runs->count * sizeof(*more),
+						      (runs->room * 2 + 512) * sizeof(*more));
+
+		if (!more)
+			return fermata_fail(-ENOMEM, "no memory to list the pages of process %u", agent.pid);
+		runs->run = more;
+		runs->room = runs->room * 2 + 512;
+		last = runs->count ? &runs->run[runs->count - 1] : NULL;
+	}
+	if (last && last->end == start && last->prot == prot && last->flags == flags && flags != IMAGE_RUN_EMPTY)
+		last->end = end;
+	else
+		runs->run[runs->count++] = (struct image_run){ start, end, prot, flags };
+	return 0;
+}
+
+struct walk {
+	const struct image_mapping *v;
+	struct runs *runs;
+	uint64_t at; /* up to here everything is in a run */
+	uint32_t data;
+	bool merge;
+};
+
+static int touched(struct walk *w, uint64_t start, uint64_t end)
+{
+	int r = 0;
+
+	if (start > w->at && w->merge && start - w->at <= MERGE_GAP && w->at > w->v->start)
+		start = w->at;
+	if (start > w->at)
+		r = runs_add(w->runs, w->at, start, w->v->prot, IMAGE_RUN_EMPTY);
+	w->at = end;
+	return r ? r : runs_add(w->runs, start, end, w->v->prot, w->data);
+}
+
+static int scan(int fd, struct walk *w, uint64_t from, uint64_t to)
+{
+	struct pm_region vec[128];
+	struct pm_arg a = { .size = sizeof(a), .start = from, .end = to, .vec = (uint64_t)vec,
+			    .vec_len = ARRAY_SIZE(vec), .category_anyof_mask = IS_PRESENT | IS_SWAPPED,
+			    .return_mask = IS_PRESENT };
+	int r = 0;
+
+	if (w->v->kind == IMAGE_MAPPING_FILE) {
+		a.category_inverted = IS_FILE;
+		a.category_mask = IS_FILE;
+	}
+	while (a.start < to && !r) {
+		int n = raw_ioctl(fd, FM_PAGEMAP_SCAN, &a);
+
+		if (n < 0)
+			return n;
+		for (int i = 0; i < n && !r; i++)
+			r = touched(w, vec[i].start, vec[i].end);
+		a.start = a.walk_end;
+	}
+	return r;
+}
+
+static int read_entries(int fd, struct walk *w, uint64_t from, uint64_t to)
+{
+	uint64_t entries[512];
+	int r = 0;
+
+	while (from < to && !r) {
+		size_t n = (to - from) / FM_PAGE_SIZE < ARRAY_SIZE(entries) ? (to - from) / FM_PAGE_SIZE :
+									     ARRAY_SIZE(entries);
+
+		r = raw_pread_all(fd, entries, n * sizeof(entries[0]), from / FM_PAGE_SIZE * sizeof(entries[0]));
+		for (size_t i = 0; i < n && !r; i++, from += FM_PAGE_SIZE) {
+			if (!(entries[i] & (PM_PRESENT | PM_SWAPPED)))
+				continue;
+			if (w->v->kind == IMAGE_MAPPING_FILE && (entries[i] & PM_FILE))
+				continue;
+			r = touched(w, from, from + FM_PAGE_SIZE);
+		}
+	}
+	return r;
+}
+
+static int walk(struct walk *w, uint64_t from, uint64_t to)
+{
+	int fd = raw_open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0), r = -ENOTTY;
+
+	if (fd < 0)
+		return fermata_fail(fd, "cannot open /proc/self/pagemap (errno %d): is /proc mounted?", -fd);
+	if (has_scan != NO) {
+		r = scan(fd, w, from, to);
+		has_scan = r == -ENOTTY || r == -EINVAL ? NO : YES;
+	}
+	if (has_scan == NO)
+		r = read_entries(fd, w, from, to);
+	raw_close(fd);
+	return r < 0 ? fermata_fail(r, "cannot read which pages of %lx-%lx are touched (errno %d)", from, to, -r) : 0;
+}
+
+int pages_runs(const struct image_mapping *v, uint64_t from, uint64_t to, struct runs *runs)
+{
+	struct walk w = { .v = v, .runs = runs, .at = from,
+			  .data = v->prot & PROT_READ ? IMAGE_RUN_DATA : IMAGE_RUN_UNREADABLE,
+			  .merge = v->kind == IMAGE_MAPPING_ANON };
+	int r;
+
+	if (v->kind == IMAGE_MAPPING_SHARED_ANON)
+		return runs_add(runs, from, to, v->prot, w.data);
+	r = walk(&w, from, to);
+	return r ? r : runs_add(runs, w.at, to, v->prot, IMAGE_RUN_EMPTY);
+}

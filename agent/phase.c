@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the checkpoint thread does: it waits for the coordinator's phases, runs the hooks of each and answers. Legal moves, as in
+ * doc/protocol.md:
+ *
+ *   idle -> SUSPEND -> QUIESCE -> DRAIN (rounds) -> WRITE -> RESUME -> idle
+ *   any of them -> RESUME with a reason (the checkpoint has failed) -> idle
+ *   a lost link in any of them: as RESUME with -ECONNRESET, then the thread ends and the program runs on alone
+ *
+ * The frame that ends a phase carries the first cause that a hook named with fermata_fail. exec takes link_lock for good, so the
+ * lock is held only while a frame is on its way, never while waiting for one.
+ */
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include "agent/fd.h"
+#include "agent/memory.h"
+#include "agent/plugins.h"
+#include "image/writer.h"
+
+#define CHILDREN_MAX 4096u
+#define STOP_TIMEOUT_MS 20000u
+
+static uint32_t timeout_ms = STOP_TIMEOUT_MS;
+static bool stopped; /* between SUSPEND and RESUME */
+static uint32_t children[CHILDREN_MAX];
+
+int fermata_fail(int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (agent.fail_text[0])
+		return err;
+	va_start(ap, fmt);
+	fm_vformat(agent.fail_text, sizeof(agent.fail_text), fmt, ap);
+	va_end(ap);
+	return err;
+}
+
+static int suspend(struct msg_phase_done *done)
+{
+	int r;
+
+	if (!stopped) {
+		stopped = true;
+		r = stop_all(timeout_ms / 4 * 3); /* so that we name the thread before the coordinator names us */
+		if (r < 0)
+			return fermata_fail(r, "the threads of process %u do not stop (errno %d)", agent.pid, -r);
+	}
+	r = children_list(children, CHILDREN_MAX);
+	if (r < 0)
+		return fermata_fail(r, "cannot list the children of process %u (errno %d)", agent.pid, -r);
+	done->children = (uint32_t)r < CHILDREN_MAX ? (uint32_t)r : CHILDREN_MAX;
+	return 0;
+}
+
+static int quiesce(void)
+{
+	int r = memory_publish_shared();
+
+	for (const struct fermata_plugin *const *p = agent_plugins; *p && !r; p++)
+		if ((*p)->quiesce)
+			r = (*p)->quiesce();
+	return r ? r : fd_quiesce();
+}
+
+static int drain(uint32_t round)
+{
+	int r = fd_drain(round), more = r == FERMATA_DRAIN_MORE;
+
+	for (const struct fermata_plugin *const *p = agent_plugins; *p && r >= 0; p++)
+		if ((*p)->drain) {
+			r = (*p)->drain(round);
+			more |= r == FERMATA_DRAIN_MORE;
+		}
+	return r < 0 ? r : more ? PHASE_STATUS_MORE : PHASE_STATUS_OK;
+}
+
+static void resume(int reason)
+{
+	if (stopped) {
+		fd_resume(reason);
+		for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
+			if ((*p)->resume)
+				(*p)->resume();
+		records_free();
+		stop_release();
+	}
+	names_clear();
+	stopped = false;
+}
+
+static int each_restart_hook(int (*fds)(void), size_t hook)
+{
+	int r = fds();
+
+	for (const struct fermata_plugin *const *p = agent_plugins; *p && r >= 0; p++) {
+		int (*fn)(void);
+
+		memcpy(&fn, (const char *)*p + hook, sizeof(fn));
+		if (fn)
+			r = fn();
+	}
+	return r;
+}
+
+static int recreate(void)
+{
+	int r = fd_recreate(&agent.restart);
+
+	for (const struct fermata_plugin *const *p = agent_plugins; *p && r >= 0; p++) {
+		size_t len = 0;
+		const void *record = records_plain((*p)->name, &len);
+
+		if ((*p)->recreate && record)
+			r = (*p)->recreate(record, len);
+	}
+	return r;
+}
+
+static void restart_done(void)
+{
+	fd_restarted();
+	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
+		if ((*p)->restarted)
+			(*p)->restarted();
+	records_free();
+	names_clear();
+	stopped = false;
+	agent.drop_rights = agent.restart.caps;
+	memset(&agent.restart, 0, sizeof(agent.restart));
+	stop_drop_rights();
+	stop_release();
+}
+
+static int run(const struct msg_phase *m, struct msg_phase_done *done)
+{
+	switch (m->phase) {
+	case PHASE_SUSPEND:
+		agent.checkpoint = m->checkpoint;
+		return suspend(done);
+	case PHASE_QUIESCE:
+		return quiesce();
+	case PHASE_DRAIN:
+		return drain(m->round);
+	case PHASE_WRITE:
+		return dump_write(m, done);
+	case PHASE_RECREATE:
+		return recreate();
+	case PHASE_PUBLISH:
+		return 0;
+	case PHASE_RECONNECT:
+		return each_restart_hook(fd_reconnect, offsetof(struct fermata_plugin, reconnect));
+	case PHASE_REFILL:
+		return each_restart_hook(fd_refill, offsetof(struct fermata_plugin, refill));
+	default:
+		return fermata_fail(-EPROTO, "the coordinator asks for phase %u, which this version does not know", m->phase);
+	}
+}
+
+/* The answer: names first, then how the phase went. */
+static int answer(const struct msg_phase *m, struct msg_phase_done *done)
+{
+	char tail[sizeof(agent.fail_text) + sizeof(children)];
+	size_t text = strlen(agent.fail_text), kids = done->children * sizeof(children[0]);
+	int r = 0;
+
+	done->phase = m->phase;
+	done->round = m->round;
+	done->text_length = (uint32_t)text;
+	memcpy(tail, agent.fail_text, text);
+	memcpy(tail + text, children, kids);
+	lock_acquire(&agent.link_lock);
+	if (done->status >= 0)
+		r = names_send();
+	if (!r)
+		r = link_send2(&agent.link, MSG_PHASE_DONE, done, sizeof(*done), tail, text + kids);
+	lock_release(&agent.link_lock);
+	return r;
+}
+
+static int take_phase(const struct link_message *lm)
+{
+	struct msg_phase m;
+	struct msg_phase_done done;
+
+	if (lm->length < sizeof(m))
+		return -EPROTO;
+	memcpy(&m, lm->data, sizeof(m));
+	if (m.phase == PHASE_RESUME) {
+		if (agent.restart.size) {
+			restart_done();
+		} else {
+			resume(m.reason);
+		}
+		return 0;
+	}
+	agent.fail_text[0] = 0;
+	memset(&done, 0, sizeof(done));
+	done.status = run(&m, &done);
+	return answer(&m, &done);
+}
+
+static int take(const struct link_message *m)
+{
+	switch (m->type) {
+	case MSG_PHASE:
+		return take_phase(m);
+	case MSG_NAMES_REPLY:
+		return names_take(m);
+	case MSG_ERROR:
+		return -ECONNRESET;
+	default:
+		return 0; /* newer than us: doc/protocol.md says it can be passed over */
+	}
+}
+
+int agent_register(uint32_t flags)
+{
+	struct msg_register m = { .pid = agent.pid, .ppid = (uint32_t)raw_getppid(), .flags = flags,
+				  .generation = agent.generation };
+	struct link_message in;
+	long n;
+	int r;
+
+	RAW5(SYS_prctl, 16 /* PR_GET_NAME */, m.comm, 0, 0, 0);
+	raw_read_file("/proc/sys/kernel/hostname", m.host, sizeof(m.host));
+	for (char *c = m.host; *c; c++)
+		if (*c == '\n')
+			*c = 0;
+	n = RAW4(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", m.exe, sizeof(m.exe) - 1);
+	m.exe[n > 0 ? n : 0] = 0;
+	r = link_send(&agent.link, MSG_REGISTER, &m, sizeof(m));
+	while (!r) { /* after an exec, phases meant for the old image may come first: they will be sent again */
+		r = link_receive(&agent.link, &in, (int)timeout_ms);
+		if (!r && in.type == MSG_ERROR)
+			r = -EACCES;
+		if (!r && in.type == MSG_WELCOME)
+			break;
+	}
+	if (r)
+		return r;
+	if (in.length < sizeof(struct msg_welcome))
+		return -EPROTO;
+	agent.member = ((const struct msg_welcome *)(const void *)in.data)->member;
+	timeout_ms = ((const struct msg_welcome *)(const void *)in.data)->timeout_ms;
+	return 0;
+}
+
+static bool wait_for_frame(void)
+{
+	struct pollfd p = { .fd = agent.link.fd, .events = POLLIN };
+	long r;
+
+	do
+		r = RAW3(SYS_poll, &p, 1, -1);
+	while (r == -EINTR);
+	return r > 0;
+}
+
+void agent_loop(void)
+{
+	struct link_message m;
+	int r = 0;
+
+	while (!r && wait_for_frame()) {
+		lock_acquire(&agent.link_lock);
+		r = link_receive(&agent.link, &m, (int)timeout_ms);
+		lock_release(&agent.link_lock);
+		if (!r)
+			r = take(&m);
+	}
+	if (agent.restart.size) { /* half restarted and nobody to go on with: such a process must not run */
+		log_error("the coordinator is gone in the middle of the restart");
+		raw_exit_group(5);
+	}
+	log_debug("the link is gone (errno %d); the program goes on without checkpoints", -r);
+	resume(-ECONNRESET);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The services that plugins get, as include/fermata/plugin.h tells them, and the list of built-in plugins. */
+#include <errno.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/device.h"
+#include "agent/plugins.h"
+
+extern const struct fermata_plugin plugin_file, plugin_pipe, plugin_socket, plugin_verbs;
+
+const struct fermata_plugin *const agent_plugins[] = {
+	&plugin_verbs, &plugin_file, &plugin_pipe, &plugin_socket, NULL,
+};
+
+void *fermata_alloc(size_t size)
+{
+	return arena_alloc(&agent_arena, size);
+}
+
+void fermata_free(void *p)
+{
+	arena_free(&agent_arena, p);
+}
+
+uint32_t fermata_pid(void)
+{
+	return agent.pid;
+}
+
+uint32_t fermata_generation(void)
+{
+	return agent.generation;
+}
+
+int fermata_active(void)
+{
+	return agent.active;
+}
+
+const char *fermata_option_rdma(void)
+{
+	return agent.rdma;
+}
+
+int fermata_device_fd_move(int fd, int want)
+{
+	int flags = raw_fcntl(fd, F_GETFD, 0), r;
+
+	if (fd == want)
+		return 0;
+	if (flags < 0)
+		return flags;
+	r = raw_dup3(fd, want, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+	if (r < 0)
+		return r;
+	raw_close(fd);
+	device_fd_remove(fd);
+	device_fd_add(want);
+	return 0;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The checkpoint thread comes back to life in a process that the restorer has rebuilt. Memory is as it was in WRITE: every
+ * thread stopped, link and device descriptors as numbers that mean nothing any more. In this order:
+ *
+ *   1. wait until each thread has arrived in the agent: the restorer's pages hold no running thread then; unmap them
+ *   2. name the program as /proc/self/exe (needs the capsule's rights and the restorer's text gone), drop the rights
+ *   3. connect to the new coordinator, register as restarted
+ *   4. serve its phases, as always
+ *
+ * The rights that pidfd_getfd may want are kept until the threads are released; each of those drops its own.
+ */
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "agent/device.h"
+
+static void take_exe(void)
+{
+	struct image_restart *r = &agent.restart;
+
+	if (r->exe_fd == UINT32_MAX)
+		return;
+	if (RAW5(SYS_prctl, PR_SET_MM, PR_SET_MM_EXE_FILE, r->exe_fd, 0, 0) < 0)
+		log_debug("/proc/self/exe stays the restorer");
+	raw_close((int)r->exe_fd);
+	r->exe_fd = UINT32_MAX;
+}
+
+static int connect_again(void)
+{
+	char path[sizeof(agent.restart.rundir) + 8];
+	int fd, r;
+
+	memcpy(agent.jobdir, agent.restart.rundir, sizeof(agent.jobdir));
+	fm_format(path, sizeof(path), "%s/key", agent.jobdir);
+	r = link_read_key(path, agent.key);
+	if (r < 0)
+		return r;
+	fm_format(path, sizeof(path), "%s/sock", agent.jobdir);
+	fd = link_dial(path);
+	if (fd < 0)
+		return fd;
+	r = link_open(&agent.link, fd, agent.key);
+	if (r < 0)
+		return r;
+	r = fd_reserve(agent.link.fd);
+	if (r < 0)
+		return r;
+	agent.link.fd = r;
+	return agent_register(MSG_REGISTER_RESTARTED);
+}
+
+void agent_restarted(void)
+{
+	struct image_restart *r = &agent.restart;
+	int err;
+
+	fd_unreserve(agent.link.fd);
+	agent.link.fd = -EBADF;
+	agent.link_lock = (struct lock){ 0 };
+	device_forget();
+	stop_await_restarted();
+	raw_munmap((void *)r->hole_start, r->hole_end - r->hole_start);
+	raw_close((int)r->image_fd);
+	r->image_fd = UINT32_MAX;
+	take_exe();
+	agent.generation++;
+	err = connect_again();
+	if (err) {
+		log_error("process %u is rebuilt but cannot reach the coordinator in %s (errno %d)", agent.pid,
+			  agent.restart.rundir, -err);
+		raw_exit_group(5);
+	}
+	agent_loop();
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Stopping and releasing the program's threads. Owns the table of threads and our signal.
+ *
+ * The checkpoint thread queues our signal to each thread with the number of its slot and of this stop (epoch) as the value. The handler
+ * runs with all signals blocked and does one of three things:
+ *
+ *   - the epoch is not the present one (a late signal of a stop that timed out): return;
+ *   - the thread is between fermata_enter and fermata_leave: note the value, return; leave sends it again to itself;
+ *   - else: note what the kernel knows of the thread, arch_context_save, say STOPPED, wait until stop.word changes.
+ *
+ * Why none escapes. A thread can be made only by a thread that runs; the table is read again until one whole pass over
+ * /proc/self/task finds nobody who is not stopped; a thread that is being made inherits a mask with all signals blocked
+ * from pthread_create and takes the signal as soon as it opens it. A thread that exits meanwhile disappears from the
+ * directory, or shows as a zombie (a leader whose process lives on).
+ *
+ * After a restart every thread comes back from arch_context_save with 1, is counted in stop.arrived (the agent then
+ * unmaps the restorer, where no thread can be any more), and waits on the same word.
+ */
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <linux/capability.h>
+
+#include "agent/arch/x86_64/context.h"
+#include "agent/wrap.h"
+
+#define TABLE_FIRST 64u
+
+static struct {
+	_Atomic uint32_t word;	  /* epoch of the stop in force; 0: none. Futex of the stopped threads */
+	_Atomic uint32_t stopped; /* futex of the checkpoint thread */
+	_Atomic uint32_t arrived; /* after a restart */
+	uint32_t epoch;
+	struct stop_thread **table; /* slots do not move: handlers hold their addresses */
+	uint32_t count, room;
+} stop;
+
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern const unsigned int __rseq_size __attribute__((weak));
+
+static void wake(_Atomic uint32_t *word)
+{
+	raw_futex((uint32_t *)word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, 0);
+}
+
+/* What only the thread itself can ask the kernel. */
+static void record_self(struct stop_thread *t, ucontext_t *frame)
+{
+	struct image_thread *r = &t->record;
+	uint64_t mask;
+
+	memset(r, 0, sizeof(*r));
+	r->tid = (uint32_t)t->tid;
+	r->flags = t->tid == (int)agent.pid ? IMAGE_THREAD_LEADER : 0;
+	r->fs_base = arch_fs_base();
+	r->gs_base = arch_gs_base();
+	RAW3(SYS_get_robust_list, 0, &r->robust_list, &r->robust_length);
+	RAW5(SYS_prctl, PR_GET_TID_ADDRESS, &r->clear_child_tid, 0, 0, 0);
+	RAW5(SYS_prctl, PR_GET_NAME, r->comm, 0, 0, 0);
+	if (&__rseq_offset && __rseq_size) {
+		r->rseq = r->fs_base + (uint64_t)__rseq_offset;
+		r->rseq_length = 32;
+		r->rseq_signature = 0x53053053;
+	}
+	raw_sigprocmask(SIG_SETMASK, NULL, &mask);
+	r->sigmask = mask;
+	r->altstack_sp = (uint64_t)frame->uc_stack.ss_sp;
+	r->altstack_size = frame->uc_stack.ss_size;
+	r->altstack_flags = (uint32_t)frame->uc_stack.ss_flags;
+}
+
+static void record_user_regs(struct stop_thread *t)
+{
+	const greg_t *g = t->frame->uc_mcontext.gregs;
+	uint64_t *u = t->record.user_regs; /* struct user_regs_struct, <sys/user.h> */
+	static const int8_t order[] = { REG_R15, REG_R14, REG_R13, REG_R12, REG_RBP, REG_RBX, REG_R11, REG_R10,
+					REG_R9,	 REG_R8,  REG_RAX, REG_RCX, REG_RDX, REG_RSI, REG_RDI };
+
+	for (size_t i = 0; i < ARRAY_SIZE(order); i++)
+		u[i] = (uint64_t)g[order[i]];
+	u[15] = ~0ull; /* orig_rax: not in a system call */
+	u[16] = (uint64_t)g[REG_RIP];
+	u[17] = (uint64_t)g[REG_CSGSFS] & 0xffff;
+	u[18] = (uint64_t)g[REG_EFL];
+	u[19] = (uint64_t)g[REG_RSP];
+	u[20] = (uint64_t)g[REG_CSGSFS] >> 48;
+	u[21] = t->record.fs_base;
+	u[22] = t->record.gs_base;
+}
+
+/* Rights that the capsule gave for the rebuilding are not the program's. */
+void stop_drop_rights(void)
+{
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct none[2] = { { 0 } };
+
+	if (!agent.drop_rights)
+		return;
+	RAW5(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	RAW2(SYS_capset, &h, none);
+}
+
+static void wait_while_stopped(uint32_t epoch)
+{
+	while (atomic_load_explicit(&stop.word, memory_order_acquire) == epoch)
+		raw_futex((uint32_t *)&stop.word, FUTEX_WAIT_PRIVATE, epoch, NULL, 0);
+}
+
+static void handler(int sig, siginfo_t *info, void *context)
+{
+	uint64_t value = (uint64_t)info->si_value.sival_ptr;
+	uint32_t epoch = (uint32_t)(value >> 32), slot = (uint32_t)value;
+	struct stop_thread *t;
+
+	(void)sig;
+	if (info->si_code != SI_QUEUE || !epoch || atomic_load(&stop.word) != epoch)
+		return;
+	if (fermata_thread.depth) {
+		fermata_thread.reserved = epoch;
+		fermata_thread.pending = slot + 1;
+		return;
+	}
+	t = stop.table[slot];
+	t->frame = context;
+	record_self(t, context);
+	record_user_regs(t);
+	if (arch_context_save(&t->record.context) == 0) {
+		atomic_store(&t->state, STOP_STOPPED);
+		atomic_fetch_add(&stop.stopped, 1);
+		wake(&stop.stopped);
+	} else {
+		atomic_fetch_add(&stop.arrived, 1);
+		wake(&stop.arrived);
+	}
+	wait_while_stopped(epoch);
+	stop_drop_rights();
+	call_continue(t->frame, t);
+}
+
+static int ask(struct stop_thread *t, uint32_t slot, uint32_t epoch)
+{
+	siginfo_t info;
+	int r;
+
+	memset(&info, 0, sizeof(info));
+	info.si_code = SI_QUEUE;
+	info.si_pid = (int)agent.pid;
+	info.si_value.sival_ptr = (void *)((uint64_t)epoch << 32 | slot);
+	do
+		r = (int)RAW4(SYS_rt_tgsigqueueinfo, agent.pid, t->tid, agent.signal, &info);
+	while (r == -EAGAIN);
+	return r;
+}
+
+/* The slow path of fermata_leave: the stop that was put off comes now. */
+void fermata_stop_here(void)
+{
+	uint32_t slot = fermata_thread.pending - 1, epoch = fermata_thread.reserved;
+	struct stop_thread self = { .tid = raw_gettid() };
+
+	fermata_thread.pending = 0;
+	if (atomic_load(&stop.word) == epoch)
+		ask(&self, slot, epoch);
+}
+
+static struct stop_thread *slot_new(int tid)
+{
+	struct stop_thread *t;
+
+	if (stop.count == stop.room) {
+		uint32_t room = stop.room ? stop.room * 2 : TABLE_FIRST;
+		struct stop_thread **more = arena_realloc(&agent_arena, stop.table, room * sizeof(*more));
+
+		if (!more)
+			return NULL;
+		memset(more + stop.room, 0, (room - stop.room) * sizeof(*more));
+		stop.table = more;
+		stop.room = room;
+	}
+	t = stop.table[stop.count];
+	if (!t)
+		t = stop.table[stop.count] = arena_alloc(&agent_arena, sizeof(*t));
+	if (!t)
+		return NULL;
+	memset(t, 0, sizeof(*t));
+	t->tid = tid;
+	stop.count++;
+	return t;
+}
+
+static struct stop_thread *slot_find(int tid)
+{
+	for (uint32_t i = 0; i < stop.count; i++)
+		if (stop.table[i]->tid == tid)
+			return stop.table[i];
+	return NULL;
+}
+
+static bool is_zombie(int tid)
+{
+	char path[64], buf[512], *p;
+
+	fm_format(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	if (raw_read_file(path, buf, sizeof(buf)) < 0)
+		return true;
+	p = strrchr(buf, ')');
+	return p && (p[2] == 'Z' || p[2] == 'X');
+}
+
+struct pass {
+	uint32_t asked, waiting;
+	int error;
+};
+
+/* One entry of /proc/self/task. */
+static int pass_task(const char *name, void *arg)
+{
+	struct pass *pass = arg;
+	struct stop_thread *t;
+	int tid = 0, r;
+
+	while (*name >= '0' && *name <= '9')
+		tid = tid * 10 + *name++ - '0';
+	if (tid == agent.thread_tid)
+		return 0;
+	t = slot_find(tid);
+	if (t) {
+		if (atomic_load(&t->state) == STOP_ASKED) {
+			if (is_zombie(tid))
+				atomic_store(&t->state, STOP_GONE);
+			else
+				pass->waiting++;
+		}
+		return 0;
+	}
+	if (is_zombie(tid))
+		return 0;
+	t = slot_new(tid);
+	if (!t)
+		return pass->error = -ENOMEM;
+	atomic_store(&t->state, STOP_ASKED);
+	call_note(t);
+	r = ask(t, stop.count - 1, stop.epoch);
+	if (r == -ESRCH)
+		atomic_store(&t->state, STOP_GONE);
+	else if (r < 0)
+		return pass->error = r;
+	else
+		pass->asked++;
+	return 0;
+}
+
+static void name_the_missing(void)
+{
+	for (uint32_t i = 0; i < stop.count; i++)
+		if (atomic_load(&stop.table[i]->state) == STOP_ASKED) {
+			fermata_fail(-ETIMEDOUT, "thread %d does not stop: it sleeps in the kernel and takes no signal",
+				     stop.table[i]->tid);
+			return;
+		}
+}
+
+int stop_all(uint32_t timeout_ms)
+{
+	uint64_t limit = raw_now_ns() + (uint64_t)timeout_ms * 1000000u;
+	struct timespec nap = { 0, 2000000 };
+	struct pass pass;
+
+	stop.count = 0;
+	agent.drop_rights = false;
+	if (++stop.epoch == 0)
+		stop.epoch = 1;
+	atomic_store(&stop.stopped, 0);
+	atomic_store(&stop.arrived, 0);
+	atomic_store(&stop.word, stop.epoch);
+	for (;;) {
+		uint32_t seen = atomic_load(&stop.stopped);
+		int r;
+
+		pass = (struct pass){ 0 };
+		r = raw_dir_each("/proc/self/task", pass_task, &pass);
+		if (r < 0)
+			return r;
+		if (!pass.asked && !pass.waiting)
+			return 0;
+		if (raw_now_ns() > limit) {
+			name_the_missing();
+			return -ETIMEDOUT;
+		}
+		raw_futex((uint32_t *)&stop.stopped, FUTEX_WAIT_PRIVATE, seen, &nap, 0);
+	}
+}
+
+void stop_release(void)
+{
+	atomic_store(&stop.word, 0);
+	wake(&stop.word);
+}
+
+struct stop_thread *stop_thread_at(uint32_t index)
+{
+	return index < stop.count ? stop.table[index] : NULL;
+}
+
+uint32_t stop_count(void)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < stop.count; i++)
+		if (atomic_load(&stop.table[i]->state) == STOP_STOPPED)
+			n++;
+	return n;
+}
+
+void stop_await_restarted(void)
+{
+	uint32_t want = stop_count(), have;
+
+	while ((have = atomic_load(&stop.arrived)) < want)
+		raw_futex((uint32_t *)&stop.arrived, FUTEX_WAIT_PRIVATE, have, NULL, 0);
+}
+
+int stop_init(void)
+{
+	/* glibc's sigaction sets the restorer; ours is hidden behind wrap_signal.c, so the real one is called. */
+	struct sigaction sa = { .sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART };
+	sigset_t ours;
+
+	sigfillset(&sa.sa_mask);
+	if (real.sigaction(agent.signal, &sa, NULL))
+		return -errno;
+	sigemptyset(&ours); /* a parent may have left it blocked over exec */
+	sigaddset(&ours, agent.signal);
+	return -real.pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The one table of interposed libc functions. Each name is defined by us in a wrap_*.c; real.NAME is what the program would have
+ * got without us. Until the table is resolved (another library's constructor may run before ours) a wrapper resolves it itself.
+ */
+#pragma once
+
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stddef.h>
+#include <sys/epoll.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/sem.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WRAP_TABLE(X)                                                                                              \
+	/* signals: ours stays hidden and open (wrap_signal.c) */                                                  \
+	X(int, sigaction, (int, const struct sigaction *, struct sigaction *))                                     \
+	X(sighandler_t, signal, (int, sighandler_t))                                                               \
+	X(int, sigprocmask, (int, const sigset_t *, sigset_t *))                                                   \
+	X(int, pthread_sigmask, (int, const sigset_t *, sigset_t *))                                               \
+	X(int, sigsuspend, (const sigset_t *))                                                                     \
+	X(int, sigwait, (const sigset_t *, int *))                                                                 \
+	X(int, sigwaitinfo, (const sigset_t *, siginfo_t *))                                                       \
+	X(int, sigtimedwait, (const sigset_t *, siginfo_t *, const struct timespec *))                             \
+	X(int, signalfd, (int, const sigset_t *, int))                                                             \
+	X(int, ppoll, (struct pollfd *, nfds_t, const struct timespec *, const sigset_t *))                        \
+	X(int, pselect, (int, fd_set *, fd_set *, fd_set *, const struct timespec *, const sigset_t *))            \
+	X(int, epoll_pwait, (int, struct epoll_event *, int, int, const sigset_t *))                               \
+	/* calls with a relative time-out (wrap_wait.c) */                                                         \
+	X(int, poll, (struct pollfd *, nfds_t, int))                                                               \
+	X(int, epoll_wait, (int, struct epoll_event *, int, int))                                                  \
+	X(int, nanosleep, (const struct timespec *, struct timespec *))                                            \
+	X(int, clock_nanosleep, (clockid_t, int, const struct timespec *, struct timespec *))                      \
+	X(int, usleep, (useconds_t))                                                                               \
+	X(int, semtimedop, (int, struct sembuf *, size_t, const struct timespec *))                                \
+	/* descriptors of ours cannot be closed, the device's are noted (wrap_fd.c) */                             \
+	X(int, close, (int))                                                                                       \
+	X(int, close_range, (unsigned int, unsigned int, int))                                                     \
+	X(void, closefrom, (int))                                                                                  \
+	X(int, dup2, (int, int))                                                                                   \
+	X(int, dup3, (int, int, int))                                                                              \
+	X(int, open, (const char *, int, ...))                                                                     \
+	X(int, open64, (const char *, int, ...))                                                                   \
+	X(int, openat, (int, const char *, int, ...))                                                              \
+	X(int, openat64, (int, const char *, int, ...))                                                            \
+	X(int, memfd_create, (const char *, unsigned int))                                                         \
+	X(int, eventfd, (unsigned int, int))                                                                       \
+	X(int, socket, (int, int, int))                                                                            \
+	X(int, socketpair, (int, int, int, int *))                                                                 \
+	X(int, accept4, (int, struct sockaddr *, socklen_t *, int))                                                \
+	X(int, pipe2, (int *, int))                                                                                \
+	X(int, epoll_create1, (int))                                                                               \
+	X(int, timerfd_create, (int, int))                                                                         \
+	X(void *, mmap, (void *, size_t, int, int, int, off_t))                                                    \
+	X(void *, mmap64, (void *, size_t, int, int, int, off64_t))                                                \
+	X(int, munmap, (void *, size_t))                                                                           \
+	/* the connection lives through an exec (wrap_exec.c) */                                                   \
+	X(int, execve, (const char *, char *const *, char *const *))                                               \
+	X(int, execvpe, (const char *, char *const *, char *const *))                                              \
+	X(int, fexecve, (int, char *const *, char *const *))                                                       \
+	X(int, posix_spawn, (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, \
+			     char *const *, char *const *))                                                        \
+	X(int, posix_spawnp, (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, \
+			      char *const *, char *const *))
+
+#define WRAP_POINTER(ret, name, args) ret(*name) args;
+struct wrap_real {
+	WRAP_TABLE(WRAP_POINTER)
+};
+#undef WRAP_POINTER
+extern struct wrap_real real;
+
+void wrap_resolve(void);
+
+/* First line of each wrapper. */
+#define WRAP_READY(name)            \
+	do {                        \
+		if (unlikely(!real.name)) \
+			wrap_resolve();   \
+	} while (0)

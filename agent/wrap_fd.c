@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Descriptors and mappings: the agent's own descriptors answer EBADF to the program, and what a device's library makes is noted (device.c). For
+ * all other callers a wrapper is one test and a jump. No state.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+
+#include "agent/agent.h"
+#include "agent/device.h"
+#include "agent/wrap.h"
+
+static int is_hidden(int fd)
+{
+	if (likely(!fd_is_reserved(fd)))
+		return 0;
+	errno = EBADF;
+	return 1;
+}
+
+static int noted(int fd)
+{
+	if (unlikely(fermata_in_device()) && fd >= 0)
+		device_fd_add(fd);
+	return fd;
+}
+
+EXPORT int close(int fd)
+{
+	WRAP_READY(close);
+	if (is_hidden(fd))
+		return -1;
+	device_fd_remove(fd);
+	return real.close(fd);
+}
+
+EXPORT int dup2(int from, int to)
+{
+	WRAP_READY(dup2);
+	if (is_hidden(from) || is_hidden(to))
+		return -1;
+	device_fd_remove(to);
+	return noted(real.dup2(from, to));
+}
+
+EXPORT int dup3(int from, int to, int flags)
+{
+	WRAP_READY(dup3);
+	if (is_hidden(from) || is_hidden(to))
+		return -1;
+	device_fd_remove(to);
+	return noted(real.dup3(from, to, flags));
+}
+
+/* Calls close_range for the stretches between our descriptors. */
+static int close_around(unsigned int first, unsigned int last, int flags)
+{
+	unsigned int start = first, fd = first, top = last < 65536 ? last : 65535;
+	int r = 0;
+
+	for (; fd <= top && !r; fd++) {
+		if (!fd_is_reserved((int)fd))
+			continue;
+		if (fd > start)
+			r = real.close_range(start, fd - 1, flags);
+		start = fd + 1;
+	}
+	return r || start > last ? r : real.close_range(start, last, flags);
+}
+
+EXPORT int close_range(unsigned int first, unsigned int last, int flags)
+{
+	WRAP_READY(close_range);
+	if (first > last || !agent.active)
+		return real.close_range(first, last, flags);
+	return close_around(first, last, flags);
+}
+
+EXPORT void closefrom(int first)
+{
+	WRAP_READY(closefrom);
+	if (!agent.active || close_around(first < 0 ? 0 : (unsigned int)first, UINT_MAX, 0))
+		real.closefrom(first);
+}
+
+static mode_t mode_of(int flags, va_list ap)
+{
+	return flags & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;
+}
+
+#define OPEN_WRAPPER(name, params, args)                   \
+	EXPORT int name params                             \
+	{                                                  \
+		va_list ap;                                \
+		mode_t mode;                               \
+                                                           \
+		WRAP_READY(name);                          \
+		va_start(ap, flags);                       \
+		mode = mode_of(flags, ap);                 \
+		va_end(ap);                                \
+		return noted(real.name args);              \
+	}
+
+OPEN_WRAPPER(open, (const char *path, int flags, ...), (path, flags, mode))
+OPEN_WRAPPER(open64, (const char *path, int flags, ...), (path, flags, mode))
+OPEN_WRAPPER(openat, (int dir, const char *path, int flags, ...), (dir, path, flags, mode))
+OPEN_WRAPPER(openat64, (int dir, const char *path, int flags, ...), (dir, path, flags, mode))
+
+#define FD_WRAPPER(name, params, args)             \
+	EXPORT int name params                     \
+	{                                          \
+		WRAP_READY(name);                  \
+		return noted(real.name args);      \
+	}
+
+FD_WRAPPER(memfd_create, (const char *name, unsigned int flags), (name, flags))
+FD_WRAPPER(eventfd, (unsigned int value, int flags), (value, flags))
+FD_WRAPPER(socket, (int domain, int type, int protocol), (domain, type, protocol))
+FD_WRAPPER(accept4, (int fd, struct sockaddr *a, socklen_t *len, int flags), (fd, a, len, flags))
+FD_WRAPPER(epoll_create1, (int flags), (flags))
+FD_WRAPPER(timerfd_create, (int clock, int flags), (clock, flags))
+
+static int noted_pair(int r, const int fds[2])
+{
+	if (unlikely(fermata_in_device()) && !r) {
+		device_fd_add(fds[0]);
+		device_fd_add(fds[1]);
+	}
+	return r;
+}
+
+EXPORT int socketpair(int domain, int type, int protocol, int fds[2])
+{
+	WRAP_READY(socketpair);
+	return noted_pair(real.socketpair(domain, type, protocol, fds), fds);
+}
+
+EXPORT int pipe2(int fds[2], int flags)
+{
+	WRAP_READY(pipe2);
+	return noted_pair(real.pipe2(fds, flags), fds);
+}
+
+static void *noted_range(void *p, size_t len)
+{
+	if (unlikely(fermata_in_device()) && p != MAP_FAILED)
+		device_range_add((uint64_t)p, len);
+	return p;
+}
+
+EXPORT void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
+{
+	WRAP_READY(mmap);
+	return noted_range(real.mmap(at, len, prot, flags, fd, offset), len);
+}
+
+EXPORT void *mmap64(void *at, size_t len, int prot, int flags, int fd, off64_t offset)
+{
+	WRAP_READY(mmap64);
+	return noted_range(real.mmap64(at, len, prot, flags, fd, offset), len);
+}
+
+EXPORT int munmap(void *at, size_t len)
+{
+	WRAP_READY(munmap);
+	if (unlikely(fermata_in_device()))
+		device_range_remove((uint64_t)at, len);
+	return real.munmap(at, len);
+}
