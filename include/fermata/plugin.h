@@ -31,10 +31,15 @@ struct fermata_desc {
 	struct stat st;
 	char link[512];	    /* what /proc/self/fd/N points to */
 	uint32_t id;	    /* unique within the process, stable between its checkpoints' phases */
-	void *priv;	    /* the owning plugin's, from claim to resume; not kept over a restart */
+	void *priv;	    /* the owning plugin's, from claim to resume and from restore to refill: fermata_alloc memory
+			     * or NULL; the agent frees it. Not kept over a restart */
 };
 
 enum fermata_drain { FERMATA_DRAINED = 0, FERMATA_DRAIN_MORE = 1 };
+
+/* From fd_drain: the description leads out of the job. As a standard stream it becomes that of `fermata restart`, else the
+ * checkpoint is refused. */
+#define FERMATA_FD_OUTSIDE 2
 
 struct fermata_plugin {
 	uint32_t api; /* FERMATA_PLUGIN_API */

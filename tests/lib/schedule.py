@@ -1,8 +1,163 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Which checkpoint tests there are, and running them."""
+"""Which checkpoint tests there are, as whom each runs, and running them.
 
+Tests run from a copy of what was built, in a folder that an ordinary user can read: a clone may lie where only root can
+look, and a test then also shows that fermata finds its parts wherever it lies. As root, everything runs as an
+ordinary user ("nobody", without any capability); a part of it runs as root and in a user namespace of its own, too.
+"""
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 SUITES = ['feature', 'rdma', 'fault']
+NOBODY = 65534
+
+ALL_MODES = 'bare,continue,restart,rounds,random'
+# What is not run in every mode. refuse takes the kind of object as its argument.
+SPECIAL_MODES = {
+    'refuse': 'refuse',
+}
+REFUSED = ['epoll', 'eventfd', 'timerfd', 'signalfd', 'inotify', 'udp']
+# Run by root and in a bare user namespace as well.
+EVERYWHERE = ['threads', 'fork_tree', 'sockets']
+
+
+class Item:
+    """One test process: it prints a result for each of its tests."""
+
+    def __init__(self, suite, argv, identity='user', exclusive=False, limit=900):
+        self.suite, self.argv, self.identity, self.exclusive, self.limit = suite, argv, identity, exclusive, limit
+
+
+def identity_prefix(identity):
+    as_user = ['setpriv', f'--reuid={NOBODY}', f'--regid={NOBODY}', '--clear-groups', '--bounding-set=-all'] \
+        if os.getuid() == 0 else []
+    return {'root': [], 'user': as_user, 'userns': [*as_user, 'unshare', '-Ur']}[identity]
+
+
+def identities():
+    return ['user', 'userns'] + (['root'] if os.getuid() == 0 else [])
+
+
+class Stage:
+    """The copy that tests run from, and the folders they work in."""
+
+    def __init__(self, build):
+        self.top = Path(tempfile.mkdtemp(prefix='fermata-test-'))
+        self.top.chmod(0o755)
+        self.bin = self.top / 'build/bin'
+        for part in ('bin', 'lib'):
+            shutil.copytree(build / part, self.top / 'build' / part)
+        shutil.copytree(ROOT / 'tests', self.top / 'tests', ignore=shutil.ignore_patterns('unit', 'fuzz', '*.c', '*.h'))
+        for folder in ('feature', 'rdma'):
+            for program in (build / 'tests' / folder).glob('*'):
+                if program.is_file() and os.access(program, os.X_OK):
+                    shutil.copy(program, self.top / 'tests' / folder / program.name)
+        self.work = {}
+        for identity in identities():
+            self.work[identity] = self.top / identity
+            self.work[identity].mkdir(mode=0o700)
+            if os.getuid() == 0 and identity != 'root':
+                os.chown(self.work[identity], NOBODY, NOBODY)
+
+    def remove(self):
+        shutil.rmtree(self.top, ignore_errors=True)
+
+
+def feature_items(stage):
+    driver = stage.top / 'tests/lib/driver'
+    items = []
+    complete = (stage.top / 'build/lib/libfermata.so').exists() and (stage.bin / 'fermata').exists()
+    for program in sorted((stage.top / 'tests/feature').glob('feature_*')):
+        name = program.name.removeprefix('feature_')
+        modes = SPECIAL_MODES.get(name, ALL_MODES) if complete else 'bare'
+        if name == 'refuse' and not complete:
+            continue
+        for argument in REFUSED if name == 'refuse' else [None]:
+            argv = [driver, '--modes', modes, program, *([argument] if argument else [])]
+            for identity in identities() if name in EVERYWHERE else ['user']:
+                items.append(Item('feature', argv, identity))
+    return items
+
+
+def script_items(stage, suite):
+    """Every executable script of the suite's folder; one with "exclusive" in its third line wants the machine alone."""
+    items = []
+    for script in sorted((stage.top / 'tests' / suite).glob('test-*')):
+        head = script.read_text().splitlines()[:12]
+        exclusive = any('exclusive' in line for line in head)
+        for identity in identities() if any('everywhere' in line for line in head) else ['user']:
+            items.append(Item(suite, [script], identity, exclusive))
+    return items
+
+
+def long_items(stage):
+    return [Item('rdma', [stage.top / 'tests/rdma/test-jobs', '--long'], exclusive=True, limit=6 * 3600)]
+
+
+def run_item(options, stage, item):
+    """[(status, name, seconds, text)]"""
+    argv = [str(a) for a in item.argv]
+    command = [*identity_prefix(item.identity), argv[0], '--bin', str(stage.bin), '--folder',
+               str(stage.work[item.identity]), '--seed', str(options.seed), *(['--keep'] if options.keep else []),
+               *(['--only', options.only] if options.only else []), *argv[1:]]
+    environment = dict(os.environ, PYTHONDONTWRITEBYTECODE='1', PYTHONPATH=str(stage.top / 'tests/lib'))
+    label = f'{item.suite}{"" if item.identity == "user" else "@" + item.identity}'
+    begin = time.monotonic()
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, errors='replace', timeout=item.limit,
+                                stdin=subprocess.DEVNULL, env=environment)
+    except subprocess.TimeoutExpired as e:
+        return [('FAIL', f'{label}/{Path(argv[0]).name}', item.limit, f'took too long\n{e.output or ""}')]
+    results = []
+    for line in result.stdout.splitlines():
+        words = line.split(' ', 3)
+        if words[0] in ('ok', 'FAIL', 'skip') and len(words) >= 3:
+            results.append([words[0], f'{label}/{words[1]}', float(words[2]), words[3] if len(words) > 3 else ''])
+        elif results:
+            results[-1][3] += '\n' + line
+    if result.returncode not in (0, 1) or (result.returncode == 1) != any(r[0] == 'FAIL' for r in results):
+        results.append(('FAIL', f'{label}/{Path(argv[0]).name}', time.monotonic() - begin,
+                        f'status {result.returncode}: {result.stderr[-2000:]}'))
+    return results
+
+
+def selected(options, item):
+    name = ' '.join(str(Path(a).name) for a in item.argv)
+    return not options.only or item.suite != 'feature' or \
+        any(options.only.split('/')[0] in str(Path(a).name) for a in item.argv[-2:]) or options.only in name
 
 
 def run(options, suites, total):
-    pass
+    options.seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1, 1 << 31)
+    stage = Stage(options.build)
+    try:
+        items = []
+        for suite in suites:
+            items += feature_items(stage) if suite == 'feature' else long_items(stage) if suite == 'long' \
+                else script_items(stage, suite)
+        items = [i for i in items if selected(options, i)]
+        if options.list:
+            for item in items:
+                print(item.suite, item.identity, ' '.join(str(Path(a).name) for a in item.argv))
+            return
+        print(f'seed {options.seed}', flush=True)
+        with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as pool:
+            for results in pool.map(lambda i: run_item(options, stage, i), [i for i in items if not i.exclusive]):
+                for result in results:
+                    total.add(*result)
+        for item in items:
+            if item.exclusive:
+                for result in run_item(options, stage, item):
+                    total.add(*result)
+    finally:
+        if not (options.keep and total.count['FAIL']):
+            stage.remove()
+        else:
+            print(f'kept: {stage.top}')

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The descriptors' part of a checkpoint: QUIESCE lists and claims, DRAIN elects leaders and empties what is in flight, WRITE
+ * dumps one record a description. Works on fd_table; no locks: the checkpoint thread is alone.
+ *
+ * Whatever is held and has no owner makes the checkpoint fail here, in QUIESCE, before anything has been touched.
+ */
+#include "agent/fd.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "agent/fd_table.h"
+#include "base/log.h"
+
+static int claim(struct fd_entry *e)
+{
+	if (fd_stdio_claim(&e->desc))
+		return 0;
+	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++) {
+		int r = (*p)->fd_claim ? (*p)->fd_claim(&e->desc) : 0;
+
+		if (r < 0)
+			return r;
+		if (r) {
+			e->plugin = *p;
+			return 0;
+		}
+	}
+	return fermata_fail(-EOPNOTSUPP, "fd %d (%s) is not supported yet: close it before the checkpoint", e->desc.fd,
+			    e->desc.link);
+}
+
+int fd_quiesce(void)
+{
+	int r;
+
+	fd_table_free();
+	r = fd_table_fill();
+	for (uint32_t i = 0; i < fd_table.count && !r; i++)
+		r = claim(fd_table.entries[i]);
+	return r ? r : fd_share_publish();
+}
+
+static int drain_one(struct fd_entry *e, unsigned int round)
+{
+	int r;
+
+	if (!e->plugin || !fd_entry_led(e) || !e->plugin->fd_drain)
+		return FERMATA_DRAINED;
+	r = e->plugin->fd_drain(&e->desc, round);
+	return r == FERMATA_FD_OUTSIDE ? fd_stdio_take_over(e) : r;
+}
+
+int fd_drain(unsigned int round)
+{
+	int r = round ? 0 : fd_share_resolve(), more = 0;
+
+	for (uint32_t i = 0; i < fd_table.count && r >= 0; i++) {
+		r = drain_one(fd_table.entries[i], round);
+		more |= r == FERMATA_DRAIN_MORE;
+	}
+	return r < 0 ? r : more ? FERMATA_DRAIN_MORE : FERMATA_DRAINED;
+}
+
+static int dump_one(struct fd_entry *e, struct image_resource *r)
+{
+	struct image_foreign foreign = { e->leader_pid, e->leader_fd };
+
+	sink_done(&e->record);
+	r->kind = fd_entry_led(e) ? IMAGE_RESOURCE_DESC : IMAGE_RESOURCE_FOREIGN;
+	fm_format(r->plugin, sizeof(r->plugin), "%s", e->plugin ? e->plugin->name : "stdio");
+	if (!fd_entry_led(e))
+		return fermata_sink_write(&e->record, &foreign, sizeof(foreign));
+	if (!e->plugin)
+		return fd_stdio_dump(e, &e->record);
+	return e->plugin->fd_dump(&e->desc, &e->record);
+}
+
+int fd_dump(int (*emit)(void *arg, const struct image_resource *r, const void *record, size_t len,
+			const struct image_fd *fds),
+	    void *arg)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < fd_table.count && !r; i++) {
+		struct fd_entry *e = fd_table.entries[i];
+		struct image_resource head = { .desc_id = e->desc.id, .fd_count = e->fd_count };
+
+		r = dump_one(e, &head);
+		head.length = (uint32_t)e->record.len;
+		if (!r)
+			r = emit(arg, &head, e->record.data, e->record.len, e->fds);
+	}
+	return r;
+}
+
+void fd_resume(int reason)
+{
+	(void)reason;
+	for (uint32_t i = 0; i < fd_table.count; i++) {
+		struct fd_entry *e = fd_table.entries[i];
+
+		if (e->plugin && fd_entry_led(e) && e->plugin->fd_resume)
+			e->plugin->fd_resume(&e->desc);
+	}
+	fd_table_free();
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What agent/fd_*.c share: the open file descriptions of this process. Touched by the checkpoint thread only. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/sink.h"
+#include "fermata/plugin.h"
+#include "image/record.h"
+
+/* Asked of the rest of the agent, so that this part can be tested without it: plugin_api.c, reserved.c, device.c. */
+extern const struct fermata_plugin *const agent_plugins[];
+bool fd_is_reserved(int fd);
+bool device_owns_fd(int fd);
+
+struct fd_entry {
+	struct fermata_desc desc;
+	const struct fermata_plugin *plugin; /* NULL: re-attached, see fd_stdio.c */
+	struct image_fd *fds; /* every descriptor of this process that names it, ascending */
+	uint32_t fd_count, fd_room;
+	uint32_t leader_pid; /* lowest pid of the job that holds the description */
+	int32_t leader_fd;   /* its lowest descriptor there */
+	uint32_t stdio_mask; /* bit N: descriptor N (0, 1, 2) of whatever process names it */
+	uint32_t next;	     /* index + 1 of the next entry of the same bucket */
+	bool later;	     /* restart: to be asked again in RECONNECT */
+	struct fermata_sink record;
+};
+
+struct fd_table {
+	struct fd_entry **entries;
+	uint32_t count, room;
+	uint32_t buckets[256]; /* by device and inode: index + 1 */
+};
+extern struct fd_table fd_table;
+
+static inline bool fd_entry_led(const struct fd_entry *e)
+{
+	return e->leader_pid == fermata_pid();
+}
+
+/* Lists /proc/self/fd into the table: one entry a description, grouped. */
+int fd_table_fill(void);
+void fd_table_free(void);
+
+/* Names what other processes may hold as well, and asks for it. */
+int fd_share_publish(void);
+/* Elects the leaders from the answers. */
+int fd_share_resolve(void);
+
+/* 1: a terminal, which is re-attached; 0: not. */
+int fd_stdio_claim(const struct fermata_desc *d);
+/* A description that leads out of the job becomes a re-attached one, if it is a standard stream. */
+int fd_stdio_take_over(struct fd_entry *e);
+int fd_stdio_dump(const struct fd_entry *e, struct fermata_sink *sink);
+/* Moves the inherited streams out of the way of the numbers to come: to @above or higher. */
+int fd_stdio_inherit(const struct image_restart *r, int above);
+/* The inherited descriptor that stands for number @fd of @e, not to be closed; or -errno. */
+int fd_stdio_pick(const struct fd_entry *e, int fd);
+void fd_stdio_done(void);

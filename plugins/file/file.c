@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Regular files, directories, and character devices without state (/dev/null and its kin). Owns nothing between calls.
+ *
+ * The content of a file is not saved: the file system keeps it. Restore opens the same absolute path, without creating or
+ * truncating, and seeks. What the path no longer leads to is told at the checkpoint already: a deleted or replaced
+ * file, one seen from another root, and a held lock are refused by name.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/macro.h"
+#include "base/sys.h"
+#include "fermata/plugin.h"
+#include "plugins/file/file_record.h"
+
+#define FILE_RECORD_VERSION 1
+#define FILE_PATH_MAX 4096
+#define FLAGS_KEPT                                                                                                     \
+	(O_ACCMODE | O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME | O_SYNC | O_DSYNC | O_DIRECTORY | O_PATH | O_NOFOLLOW)
+
+static int is_plain_device(const struct stat *st)
+{
+	static const uint8_t minors[] = { 3 /* null */, 5 /* zero */, 7 /* full */, 8 /* random */, 9 /* urandom */ };
+
+	for (size_t i = 0; i < sizeof(minors); i++)
+		if (st->st_rdev == (1u << 8 | minors[i]))
+			return 1;
+	return 0;
+}
+
+static int file_fd_claim(struct fermata_desc *d)
+{
+	struct stat now;
+	char path[FILE_PATH_MAX], proc[40];
+	long n;
+
+	if (!S_ISREG(d->st.st_mode) && !S_ISDIR(d->st.st_mode) &&
+	    !(S_ISCHR(d->st.st_mode) && (is_plain_device(&d->st) || d->status & O_PATH)))
+		return 0;
+	if (d->link[0] != '/')
+		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) has no path from here: close it before the checkpoint", d->fd,
+				    d->link);
+	if (!d->st.st_nlink)
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a file that has been deleted (%s), which is not supported yet: "
+				    "close it before the checkpoint", d->fd, d->link);
+	fm_format(proc, sizeof(proc), "/proc/self/fd/%d", d->fd);
+	n = RAW4(SYS_readlinkat, AT_FDCWD, proc, path, sizeof(path) - 1);
+	if (n < 0)
+		return fermata_fail((int)n, "fd %d (%s) has no readable path (errno %ld)", d->fd, d->link, -n);
+	path[n] = 0;
+	n = RAW4(SYS_newfstatat, AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW);
+	if (n < 0 || now.st_ino != d->st.st_ino || now.st_dev != d->st.st_dev)
+		return fermata_fail(-EOPNOTSUPP, "fd %d: %s is no longer the file that was opened: close it before the "
+				    "checkpoint", d->fd, d->link);
+	return 1;
+}
+
+/* fdinfo shows a line "lock:" for each lock that the description or the process holds on the file. */
+static int holds_lock(const struct fermata_desc *d)
+{
+	char text[2048], proc[48];
+	long n;
+
+	fm_format(proc, sizeof(proc), "/proc/self/fdinfo/%d", d->fd);
+	n = raw_read_file(proc, text, sizeof(text));
+	return n == -EFBIG || (n > 0 && strstr(text, "\nlock:"));
+}
+
+static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
+{
+	struct file_record r = {
+		.version = FILE_RECORD_VERSION, .mode = d->st.st_mode, .flags = d->status & FLAGS_KEPT,
+		.dev = d->st.st_dev, .ino = d->st.st_ino,
+	};
+	char path[FILE_PATH_MAX], proc[40];
+	struct stat st;
+	long n;
+
+	if (S_ISREG(d->st.st_mode) && holds_lock(d))
+		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) holds a file lock, which is not supported yet: unlock it before "
+				    "the checkpoint", d->fd, d->link);
+	fm_format(proc, sizeof(proc), "/proc/self/fd/%d", d->fd);
+	n = RAW4(SYS_readlinkat, AT_FDCWD, proc, path, sizeof(path) - 1);
+	if (n >= 0)
+		path[n++] = 0;
+	if (n >= 0 && RAW2(SYS_fstat, d->fd, &st) < 0)
+		n = -EIO;
+	if (n < 0)
+		return fermata_fail((int)n, "fd %d (%s) cannot be read (errno %ld)", d->fd, d->link, -n);
+	r.path_length = (uint32_t)n;
+	r.size = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+	r.mtime_sec = st.st_mtim.tv_sec;
+	r.mtime_nsec = (uint32_t)st.st_mtim.tv_nsec;
+	r.offset = d->status & O_PATH ? -1 : raw_lseek(d->fd, 0, SEEK_CUR);
+	if (r.offset < 0)
+		r.offset = -1;
+	n = fermata_sink_write(sink, &r, sizeof(r));
+	return n ? (int)n : fermata_sink_write(sink, path, r.path_length);
+}
+
+/* What was read or written up to the offset must still be there; holes beyond the end were holes before. */
+static int check_size(int fd, const struct file_record *r, int number, const char *path)
+{
+	uint64_t need = r->offset < 0 || (uint64_t)r->offset > r->size ? r->size : (uint64_t)r->offset;
+	struct stat st;
+	long err = RAW2(SYS_fstat, fd, &st);
+
+	if (err < 0)
+		return fermata_fail((int)err, "fd %d: %s cannot be examined (errno %ld)", number, path, -err);
+	if ((st.st_mode & S_IFMT) != (r->mode & S_IFMT))
+		return fermata_fail(-ESTALE, "fd %d: %s is of another type than at the checkpoint", number, path);
+	if (S_ISREG(st.st_mode) && r->offset >= 0 && (uint64_t)st.st_size < need)
+		return fermata_fail(-ESTALE, "fd %d: %s has %llu bytes, but had been read or written up to byte %llu: put "
+				    "back the file of the checkpoint", number, path, (unsigned long long)st.st_size,
+				    (unsigned long long)need);
+	return 0;
+}
+
+static int file_fd_restore(struct fermata_desc *d, const void *record, size_t len)
+{
+	const struct file_record *r = record;
+	const char *path = (const char *)(r + 1);
+	long err;
+	int fd;
+
+	if (len < sizeof(*r) || len - sizeof(*r) < r->path_length || !r->path_length || path[r->path_length - 1])
+		return fermata_fail(-EBADMSG, "fd %d: the record of its file is cut", d->fd);
+	fd = raw_open(path, (int)r->flags | O_CLOEXEC | O_NOCTTY, 0);
+	if (fd < 0)
+		return fermata_fail(fd, fd == -ENOENT ? "fd %d: %s is missing (errno %d): put it back" :
+							"fd %d: %s cannot be opened as it was (errno %d)",
+				    d->fd, path, -fd);
+	err = check_size(fd, r, d->fd, path);
+	if (!err && r->offset > 0) {
+		err = raw_lseek(fd, r->offset, SEEK_SET);
+		err = err < 0 ? fermata_fail((int)err, "fd %d: cannot seek in %s (errno %ld)", d->fd, path, -err) : 0;
+	}
+	if (!err)
+		return fd;
+	raw_close(fd);
+	return (int)err;
+}
+
+extern const struct fermata_plugin plugin_file;
+const struct fermata_plugin plugin_file = {
+	.api = FERMATA_PLUGIN_API,
+	.name = "file",
+	.fd_claim = file_fd_claim,
+	.fd_dump = file_fd_dump,
+	.fd_restore = file_fd_restore,
+};

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the image holds of an open file: regular file, directory, or a character device without state. Little-endian. */
+#pragma once
+
+#include <stdint.h>
+
+struct file_record {
+	uint32_t version; /* 1 */
+	uint32_t mode;	  /* st_mode at the checkpoint: type and permissions */
+	uint32_t flags;	  /* access mode and status flags that it is opened with */
+	uint32_t path_length; /* bytes that follow this struct, the NUL counted */
+	int64_t offset;	  /* -1: has none (O_PATH) */
+	uint64_t size;	  /* regular files: at the checkpoint */
+	int64_t mtime_sec;
+	uint32_t mtime_nsec, reserved;
+	uint64_t dev, ino; /* for inspection: a file may be restored as a copy */
+};
+_Static_assert(sizeof(struct file_record) == 64, "file_record");

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Pipes between processes of the job, with what is in them.
+ *
+ * A pipe is one inode; each open end is a description. Every holder publishes its ends in QUIESCE, so that all agree in the drain
+ * on the maker: the lowest (pid, fd). The maker's record carries the content, and at restart
+ *
+ *   RECREATE   the maker makes the pipe and keeps the one end that it had
+ *   RECONNECT  every other end is opened through /proc/MAKER/fd/N, which for a pipe gives a new description of either side and
+ *              never blocks
+ *   REFILL     the maker writes the content through an end opened for that, and closes it
+ *
+ * so at no time does anybody hold an end that the program had closed, once REFILL is over: end of file and EPIPE come
+ * as they would have. The content is read by tee(2) into a scratch pipe: the bytes stay where they are, a checkpoint
+ * that fails has touched nothing. Content that nobody can read any more (no read end left) is dropped.
+ *
+ * An end whose other side is open (no POLLHUP or POLLERR) but not in the job leads outside: FERMATA_FD_OUTSIDE.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "base/fdpass.h"
+#include "base/log.h"
+#include "base/macro.h"
+#include "base/sys.h"
+#include "fermata/plugin.h"
+#include "plugins/pipe/pipe_record.h"
+
+#define PIPE_RECORD_VERSION 1
+
+struct pipe_key {
+	char tag[5]; /* "pipe/" */
+	uint64_t ino;
+} PACKED;
+
+struct pipe_end { /* the published value */
+	uint32_t pid;
+	int32_t fd;
+	uint32_t access;
+	uint32_t reserved;
+};
+
+struct pipe_state { /* priv, from the drain on */
+	struct pipe_end maker;
+	int has_reader;
+};
+
+static struct pipe_key key_of(const struct fermata_desc *d)
+{
+	return (struct pipe_key){ { 'p', 'i', 'p', 'e', '/' }, d->st.st_ino };
+}
+
+static int pipe_fd_claim(struct fermata_desc *d)
+{
+	struct pipe_key key = key_of(d);
+	struct pipe_end end = { fermata_pid(), d->fd, d->status & O_ACCMODE, 0 };
+	int r;
+
+	if (!S_ISFIFO(d->st.st_mode) || d->status & O_PATH)
+		return 0;
+	if (strncmp(d->link, "pipe:[", 6))
+		return fermata_fail(-EOPNOTSUPP, "fd %d is the named pipe %s, which is not supported yet: close it before the "
+				    "checkpoint", d->fd, d->link);
+	d->priv = fermata_alloc(sizeof(struct pipe_state));
+	if (!d->priv)
+		return fermata_fail(-ENOMEM, "no memory for fd %d", d->fd);
+	r = fermata_publish(&key, sizeof(key), &end, sizeof(end));
+	if (!r)
+		r = fermata_ask(&key, sizeof(key));
+	return r ? r : 1;
+}
+
+static int leads_outside(const struct fermata_desc *d)
+{
+	struct pollfd p = { .fd = d->fd };
+
+	RAW3(SYS_poll, &p, 1, 0);
+	return !(p.revents & (POLLHUP | POLLERR));
+}
+
+static int pipe_fd_drain(struct fermata_desc *d, unsigned int round)
+{
+	struct pipe_key key = key_of(d);
+	struct pipe_state *s = d->priv;
+	struct pipe_end end;
+	const void *value;
+	int has_writer = 0;
+	size_t len;
+
+	if (round)
+		return FERMATA_DRAINED;
+	s->maker = (struct pipe_end){ fermata_pid(), d->fd, d->status & O_ACCMODE, 0 };
+	for (unsigned int i = 0; (value = fermata_resolve(&key, sizeof(key), i, &len)); i++) {
+		if (len < sizeof(end))
+			return fermata_fail(-EPROTO, "a name for fd %d has %zu bytes", d->fd, len);
+		memcpy(&end, value, sizeof(end));
+		s->has_reader |= end.access != O_WRONLY;
+		has_writer |= end.access != O_RDONLY;
+		if (end.pid < s->maker.pid || (end.pid == s->maker.pid && end.fd < s->maker.fd))
+			s->maker = end;
+	}
+	if ((!s->has_reader || !has_writer) && leads_outside(d))
+		return FERMATA_FD_OUTSIDE;
+	return FERMATA_DRAINED;
+}
+
+static int open_end(uint32_t pid, int fd, int flags)
+{
+	char path[48];
+
+	fm_format(path, sizeof(path), "/proc/%u/fd/%d", pid, fd);
+	return raw_open(path, flags | O_CLOEXEC, 0);
+}
+
+/* Copies the @n bytes in the pipe whose read end is @from; they stay in it. */
+static int copy_content(int from, long capacity, char *buf, size_t n)
+{
+	int scratch[2], r = (int)RAW2(SYS_pipe2, scratch, O_CLOEXEC | O_NONBLOCK);
+	long got;
+
+	if (r < 0)
+		return r;
+	r = raw_fcntl(scratch[1], F_SETPIPE_SZ, capacity);
+	if (r >= 0) {
+		got = RAW4(SYS_tee, from, scratch[1], n, 2 /* SPLICE_F_NONBLOCK */);
+		r = got < 0 ? (int)got : (size_t)got < n ? -ENOSPC : raw_read_all(scratch[0], buf, n);
+	}
+	raw_close(scratch[0]);
+	raw_close(scratch[1]);
+	return r < 0 ? r : 0;
+}
+
+static int dump_content(struct fermata_desc *d, struct pipe_record *record, char **ret_content)
+{
+	int from = open_end(fermata_pid(), d->fd, O_RDONLY | O_NONBLOCK), n = 0, r = from;
+
+	*ret_content = NULL;
+	if (from >= 0)
+		r = raw_ioctl(from, FIONREAD, &n);
+	if (r >= 0 && n) {
+		*ret_content = fermata_alloc((size_t)n);
+		r = *ret_content ? copy_content(from, record->capacity, *ret_content, (size_t)n) : -ENOMEM;
+	}
+	if (from >= 0)
+		raw_close(from);
+	record->length = (uint32_t)n;
+	return r < 0 ? fermata_fail(r, "the %d bytes in fd %d (%s) cannot be copied (errno %d)", n, d->fd, d->link, -r) : 0;
+}
+
+static int pipe_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
+{
+	const struct pipe_state *s = d->priv;
+	struct pipe_record record = {
+		.version = PIPE_RECORD_VERSION, .access = d->status & O_ACCMODE, .ino = d->st.st_ino,
+		.maker_pid = s->maker.pid, .maker_fd = s->maker.fd,
+	};
+	long capacity = raw_fcntl(d->fd, F_GETPIPE_SZ, 0);
+	char *content = NULL;
+	int r = 0;
+
+	if (capacity < 0)
+		return fermata_fail((int)capacity, "fd %d (%s) does not tell its size", d->fd, d->link);
+	if (d->status & O_DIRECT)
+		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) is a pipe of packets (O_DIRECT), which is not supported yet: "
+				    "close it before the checkpoint", d->fd, d->link);
+	record.capacity = (uint32_t)capacity;
+	if (s->maker.pid == fermata_pid() && s->maker.fd == d->fd && s->has_reader)
+		r = dump_content(d, &record, &content);
+	if (!r)
+		r = fermata_sink_write(sink, &record, sizeof(record));
+	if (!r && record.length)
+		r = fermata_sink_write(sink, content, record.length);
+	fermata_free(content);
+	return r;
+}
+
+static int is_maker(const struct fermata_desc *d, const struct pipe_record *r)
+{
+	return r->maker_pid == fermata_pid() && r->maker_fd == d->fd;
+}
+
+static int make(const struct fermata_desc *d, const struct pipe_record *record)
+{
+	int ends[2], keep, r = (int)RAW2(SYS_pipe2, ends, O_CLOEXEC);
+	long size;
+
+	if (r < 0)
+		return fermata_fail(r, "fd %d: no new pipe (errno %d)", d->fd, -r);
+	size = raw_fcntl(ends[1], F_GETPIPE_SZ, 0);
+	if (size != (long)record->capacity && raw_fcntl(ends[1], F_SETPIPE_SZ, record->capacity) < 0)
+		log_warn("fd %d: the pipe had %u bytes, this one has %ld", d->fd, record->capacity, size);
+	if (record->access == O_RDWR)
+		keep = open_end(fermata_pid(), ends[0], O_RDWR);
+	else
+		keep = ends[record->access == O_WRONLY];
+	for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+		if (ends[i] != keep)
+			raw_close(ends[i]);
+	return keep;
+}
+
+static int pipe_fd_restore(struct fermata_desc *d, const void *record, size_t len)
+{
+	const struct pipe_record *r = record;
+
+	if (len < sizeof(*r) || len - sizeof(*r) < r->length)
+		return fermata_fail(-EBADMSG, "fd %d: the record of its pipe is cut", d->fd);
+	return is_maker(d, r) ? make(d, r) : FERMATA_FD_LATER;
+}
+
+static int pipe_fd_reconnect(struct fermata_desc *d, const void *record, size_t len)
+{
+	const struct pipe_record *r = record;
+	int fd = open_end(r->maker_pid, r->maker_fd, (int)r->access);
+
+	(void)len;
+	if (fd < 0)
+		fermata_fail(fd, "fd %d: the pipe at fd %d of process %u cannot be opened (errno %d)", d->fd, r->maker_fd,
+			     r->maker_pid, -fd);
+	return fd;
+}
+
+static int pipe_fd_refill(struct fermata_desc *d, const void *record, size_t len)
+{
+	const struct pipe_record *r = record;
+	long n;
+	int to;
+
+	(void)len;
+	if (!r->length)
+		return 0;
+	to = open_end(fermata_pid(), d->fd, O_WRONLY | O_NONBLOCK);
+	if (to < 0)
+		return fermata_fail(to, "fd %d: its pipe cannot be opened for writing (errno %d)", d->fd, -to);
+	n = raw_write(to, r + 1, r->length);
+	raw_close(to);
+	if (n != (long)r->length)
+		return fermata_fail(n < 0 ? (int)n : -ENOSPC, "fd %d: only %ld of %u bytes go back into its pipe", d->fd, n,
+				    r->length);
+	return 0;
+}
+
+extern const struct fermata_plugin plugin_pipe;
+const struct fermata_plugin plugin_pipe = {
+	.api = FERMATA_PLUGIN_API,
+	.name = "pipe",
+	.fd_claim = pipe_fd_claim,
+	.fd_drain = pipe_fd_drain,
+	.fd_dump = pipe_fd_dump,
+	.fd_restore = pipe_fd_restore,
+	.fd_reconnect = pipe_fd_reconnect,
+	.fd_refill = pipe_fd_refill,
+};

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See fake_host.h. Owns one shared mapping a runner: barrier, statuses, names. Names are kept in order of publication. */
+#include "tests/lib/fake_host.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "agent/fd.h"
+#include "agent/fd_table.h"
+#include "base/macro.h"
+#include "fermata/plugin.h"
+
+#define NAMES_MAX 4096
+
+struct name {
+	uint32_t phase, keylen, len;
+	uint8_t key[64], value[1024];
+};
+
+struct shared {
+	pthread_barrier_t barrier;
+	pthread_mutex_t lock;
+	uint32_t members;
+	int error, more;
+	uint32_t name_count;
+	struct name names[NAMES_MAX];
+};
+
+static struct shared *shared;
+static struct {
+	uint32_t phase, keylen;
+	uint8_t key[64];
+} asked[NAMES_MAX];
+static uint32_t asked_count, phase = 1;
+char fake_text[512];
+
+bool fd_is_reserved(int fd)
+{
+	return fd >= FAKE_RESERVED;
+}
+
+bool device_owns_fd(int fd)
+{
+	return false;
+}
+
+_Noreturn void fake_die(const char *file, int line, const char *what)
+{
+	dprintf(2, "%s:%d: %s (errno %d, %s)\n", file, line, what, errno, fake_text);
+	_exit(1);
+}
+
+int fermata_fail(int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (fake_text[0])
+		return err;
+	va_start(ap, fmt);
+	vsnprintf(fake_text, sizeof(fake_text), fmt, ap);
+	va_end(ap);
+	return err;
+}
+
+void *fermata_alloc(size_t size)
+{
+	return calloc(1, size);
+}
+
+void fermata_free(void *p)
+{
+	free(p);
+}
+
+uint32_t fermata_pid(void)
+{
+	return (uint32_t)getpid();
+}
+
+int fermata_publish(const void *key, size_t keylen, const void *value, size_t len)
+{
+	struct name *n;
+
+	CHECK(keylen <= sizeof(n->key) && len <= sizeof(n->value));
+	pthread_mutex_lock(&shared->lock);
+	CHECK(shared->name_count < NAMES_MAX);
+	n = &shared->names[shared->name_count++];
+	n->phase = phase;
+	n->keylen = (uint32_t)keylen;
+	n->len = (uint32_t)len;
+	memcpy(n->key, key, keylen);
+	memcpy(n->value, value, len);
+	pthread_mutex_unlock(&shared->lock);
+	return 0;
+}
+
+int fermata_ask(const void *key, size_t keylen)
+{
+	CHECK(asked_count < NAMES_MAX && keylen <= sizeof(asked[0].key));
+	asked[asked_count].phase = phase;
+	asked[asked_count].keylen = (uint32_t)keylen;
+	memcpy(asked[asked_count++].key, key, keylen);
+	return 0;
+}
+
+const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
+{
+	for (uint32_t a = 0; a < asked_count; a++) {
+		if (asked[a].phase >= phase || asked[a].keylen != keylen || memcmp(asked[a].key, key, keylen))
+			continue;
+		for (uint32_t i = 0; i < shared->name_count; i++) {
+			struct name *n = &shared->names[i];
+
+			if (n->phase > asked[a].phase || n->keylen != keylen || memcmp(n->key, key, keylen) || index--)
+				continue;
+			*ret_len = n->len;
+			return n->value;
+		}
+	}
+	return NULL;
+}
+
+void fake_barrier(void)
+{
+	pthread_barrier_wait(&shared->barrier);
+}
+
+/* All members come together with their results: the first error, or whether one wants more. */
+static int together(int r)
+{
+	int all;
+
+	pthread_mutex_lock(&shared->lock);
+	if (r < 0 && !shared->error)
+		shared->error = r;
+	shared->more |= r == FERMATA_DRAIN_MORE;
+	pthread_mutex_unlock(&shared->lock);
+	fake_barrier();
+	all = shared->error ? shared->error : shared->more;
+	fake_barrier();
+	shared->error = shared->more = 0;
+	phase++;
+	fake_barrier();
+	return all;
+}
+
+static int emit(void *arg, const struct image_resource *r, const void *record, size_t len, const struct image_fd *fds)
+{
+	CHECK(r->length == len && r->fd_count > 0 && r->plugin[0]);
+	return 0;
+}
+
+int fake_checkpoint(void)
+{
+	int r;
+
+	fake_text[0] = 0;
+	r = together(fd_quiesce());
+	if (r < 0)
+		return r;
+	for (unsigned int round = 0; (r = together(fd_drain(round))) > 0; round++)
+		;
+	return r < 0 ? r : together(fd_dump(emit, NULL));
+}
+
+static void names_clear(void)
+{
+	fake_barrier();
+	shared->name_count = 0;
+	asked_count = 0;
+	fake_barrier();
+}
+
+void fake_resume(void)
+{
+	fd_resume(0);
+	names_clear();
+}
+
+void fake_kill(void)
+{
+	for (int i = 0; i < 3; i++)
+		dup2(i, FAKE_RESERVED + i);
+	close_range(0, FAKE_RESERVED - 1, 0);
+	for (int i = 0; i < 3; i++) {
+		dup2(FAKE_RESERVED + i, i);
+		close(FAKE_RESERVED + i);
+	}
+	names_clear();
+}
+
+int fake_restart(void)
+{
+	struct image_restart where = { .size = sizeof(where), .image_fd = UINT32_MAX, .stdio = { 0, 1, 2 },
+				       .exe_fd = UINT32_MAX };
+	int r = together(fd_recreate(&where));
+
+	r = r ? r : together(0);
+	r = r ? r : together(fd_reconnect());
+	r = r ? r : together(fd_refill());
+	fd_restarted();
+	names_clear();
+	return r;
+}
+
+void fake_checkpoint_resume(void)
+{
+	CHECK(fake_checkpoint() == 0);
+	fake_resume();
+}
+
+void fake_checkpoint_restart(void)
+{
+	int before = fake_fd_count();
+
+	CHECK(fake_checkpoint() == 0);
+	fake_kill();
+	CHECK(fake_restart() == 0);
+	CHECK(fake_fd_count() == before);
+}
+
+int fake_fd_count(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *e;
+	int n = 0;
+
+	CHECK(dir);
+	while ((e = readdir(dir)))
+		n += e->d_name[0] != '.' && atoi(e->d_name) < FAKE_RESERVED && atoi(e->d_name) != dirfd(dir);
+	closedir(dir);
+	return n;
+}
+
+int fake_member(void (*body)(void))
+{
+	int pid = fork();
+
+	CHECK(pid >= 0);
+	if (pid)
+		return pid;
+	alarm(20);
+	body();
+	_exit(0);
+}
+
+void fake_reap(int pid)
+{
+	int status;
+
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void shared_new(unsigned int members)
+{
+	pthread_barrierattr_t b;
+	pthread_mutexattr_t m;
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(shared != MAP_FAILED);
+	shared->members = members;
+	pthread_barrierattr_init(&b);
+	pthread_barrierattr_setpshared(&b, PTHREAD_PROCESS_SHARED);
+	pthread_barrier_init(&shared->barrier, &b, members);
+	pthread_mutexattr_init(&m);
+	pthread_mutexattr_setpshared(&m, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(&shared->lock, &m);
+}
+
+void fake_run(unsigned int members, void (*body)(void))
+{
+	int status, pid;
+
+	shared_new(members);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		alarm(20);
+		close_range(3, ~0u, 0); /* what the runner of the tests left open is not ours */
+		body();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	munmap(shared, sizeof(*shared));
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}

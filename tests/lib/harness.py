@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A job under test: launch, checkpoint, kill, restart, and no process left behind.
+
+Each test process owns its descendants: it is their subreaper, so that daemons come to it too, and whatever happened it
+ends all of them, by pid, before it goes. Everything waits for an event, up to a limit; LIMIT is generous because
+the machine may be slow, and is what a hang costs.
+"""
+import ctypes
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LIMIT = float(os.environ.get('FERMATA_TEST_LIMIT', '60'))
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Failure(Exception):
+    pass
+
+
+class Skip(Exception):
+    pass
+
+
+def wait_for(condition, what, limit=None, period=0.002):
+    """Until @condition() is true; its value. A Failure that says @what after @limit seconds."""
+    end = time.monotonic() + (limit or LIMIT)
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise Failure(f'timed out after {limit or LIMIT:.0f} s: {what}')
+        select.select([], [], [], period)
+
+
+def read_stat(pid):
+    """(parent, state, comm) of a process, or None when it is gone."""
+    try:
+        text = Path(f'/proc/{pid}/stat').read_text()
+    except OSError:
+        return None
+    comm, rest = text[text.index('(') + 1:text.rindex(')')], text[text.rindex(')') + 2:].split()
+    return int(rest[1]), rest[0], comm
+
+
+def descendants(zombies=False):
+    """Pids below this process, parents first."""
+    parent = {}
+    for entry in os.listdir('/proc'):
+        stat = read_stat(entry) if entry.isdigit() else None
+        if stat and (zombies or stat[1] not in 'ZX'):
+            parent[int(entry)] = stat[0]
+    found = [os.getpid()]
+    for pid in found:
+        found += [child for child, above in parent.items() if above == pid]
+    return found[1:]
+
+
+def free_port(low=22000, high=23999):
+    start = os.getpid() * 7 % (high - low)
+    for n in range(high - low):
+        port = low + (start + n) % (high - low)
+        with socket.socket() as s:
+            try:
+                s.bind(('', port))
+                return port
+            except OSError:
+                continue
+    raise Failure('no free port')
+
+
+class Output:
+    """What a process writes, kept in a file: no pipe that a killed reader could break, nothing lost."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def text(self):
+        return self.path.read_bytes().decode(errors='replace') if self.path.exists() else ''
+
+    def has_line(self, line):
+        return re.search(rf'^{re.escape(line)}$', self.text(), re.M)
+
+
+class Program(subprocess.Popen):
+    """A foreground process of the test; its output is pumped by a helper process (cat), as a pipe would be read."""
+
+    def __init__(self, job, label, argv, env=None, stdout='pipe', stdin=subprocess.DEVNULL, cwd=None):
+        self.label = label
+        self.out = Output(job.folder / f'{label}.out')
+        self.err = Output(job.folder / f'{label}.err')
+        err = open(self.err.path, 'ab')
+        if stdout == 'pipe':
+            pump = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=open(self.out.path, 'ab'),
+                                    start_new_session=True)
+            out = pump.stdin
+            job.pumps.append(pump)
+        else:
+            pump, out = None, open(self.out.path, 'ab')
+        self.pump = pump
+        super().__init__([str(a) for a in argv], stdin=stdin, stdout=out, stderr=err, env=env or job.env,
+                         cwd=cwd or job.cwd, start_new_session=True)
+        out.close()
+        err.close()
+
+    def ended(self):
+        return self.poll() is not None
+
+    def wait_end(self, limit=None):
+        wait_for(self.ended, f'{self.label} has not ended', limit)
+        if self.pump:
+            wait_for(lambda: self.pump.poll() is not None, f'the output of {self.label} has not ended', 10)
+        return self.returncode
+
+    def describe(self):
+        text = f'-- {self.label}: {self.args if isinstance(self.args, str) else " ".join(self.args)}\n' \
+               f'   status {self.poll()}\n'
+        for name, output in (('out', self.out), ('err', self.err)):
+            tail = output.text()[-1500:].rstrip()
+            if tail:
+                text += ''.join(f'   {name}: {line}\n' for line in tail.splitlines())
+        return text
+
+
+class Job:
+    """One job in folders of its own. @bin: where the fermata commands are."""
+
+    def __init__(self, binaries, folder, name='job', options=()):
+        self.bin = Path(binaries)
+        self.folder = Path(folder)
+        self.name = name
+        self.options = list(options)
+        self.dir = self.folder / 'checkpoints'
+        self.cwd = self.folder / 'cwd'
+        self.rundir = self.folder / 'run'
+        self.cwd.mkdir(parents=True, exist_ok=True)
+        self.programs = []
+        self.commands = []
+        self.pumps = []
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(('FERMATA_JOB', 'XDG_RUNTIME'))}
+        self.env.update(FERMATA_RUNDIR=str(self.rundir), HOME=str(self.folder))
+
+    # -- what a user does
+
+    def start(self, label, argv, **more):
+        """A program without fermata."""
+        program = Program(self, label, argv, **more)
+        self.programs.append(program)
+        return program
+
+    def launch(self, label, argv, options=(), **more):
+        return self.start(label, [self.bin / 'fermata', 'launch', '--job', self.name, '--dir', self.dir, *self.options,
+                                  *options, '--', *argv], **more)
+
+    def command(self, *argv, limit=None, env=None):
+        """A fermata command to its end: (status, stdout, stderr)."""
+        label = f'command-{len(self.commands)}'
+        program = Program(self, label, [self.bin / 'fermata', *argv], stdout='file', env=env)
+        self.commands.append(program)
+        program.wait_end(limit)
+        return program.returncode, program.out.text(), program.err.text()
+
+    def checkpoint(self, *options):
+        status, out, err = self.command('checkpoint', *options, self.name)
+        if status:
+            raise Failure(f'fermata checkpoint: status {status}: {(err or out).strip()}')
+        return self.newest()
+
+    def newest(self):
+        """The newest complete checkpoint's number, 0 if none."""
+        numbers = [int(p.name) for p in self.dir.glob('*') if p.name.isdigit() and (p / 'manifest.json').exists()]
+        return max(numbers, default=0)
+
+    def images(self, number=None):
+        folder = self.dir / str(number or self.newest())
+        return sorted(p for p in folder.iterdir() if p.name != 'manifest.json')
+
+    def restart(self, what=None, options=(), **more):
+        return self.start(f'restart-{len(self.programs)}', [self.bin / 'fermata', 'restart', *options, what or self.dir],
+                          **more)
+
+    # -- what befalls a job
+
+    def kill_all(self):
+        """SIGKILL to every process of the job, the coordinator too; the pumps of output stay."""
+        pumps = {p.pid for p in self.pumps}
+        mine = {p.pid: p for p in [*self.programs, *self.commands]}
+
+        def gone():
+            rest = [pid for pid in descendants() if pid not in pumps]
+            for pid in rest:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            self.reap(mine)
+            return not rest
+
+        wait_for(gone, 'killed processes do not end', 20)
+
+    def reap(self, mine=None):
+        mine = mine if mine is not None else {p.pid: p for p in [*self.programs, *self.commands]}
+        for program in mine.values():
+            program.poll()
+        kept = set(mine) | {p.pid for p in self.pumps}
+        for pid in descendants(zombies=True):
+            if pid not in kept:
+                try:
+                    os.waitpid(pid, os.WNOHANG)
+                except ChildProcessError:
+                    pass
+
+    def left(self):
+        """Processes of the job that still live."""
+        self.reap()
+        pumps = {p.pid for p in self.pumps}
+        return [pid for pid in descendants() if pid not in pumps]
+
+    def wait_empty(self, limit=20):
+        """Everything has ended by itself, the coordinator too."""
+        try:
+            wait_for(lambda: not self.left(), '', limit)
+        except Failure:
+            names = [f'{pid} ({(read_stat(pid) or (0, 0, "?"))[2]})' for pid in self.left()]
+            raise Failure(f'left behind: {", ".join(names)}') from None
+
+    # -- after a failure
+
+    def describe(self):
+        text = ''.join(p.describe() for p in [*self.programs, *self.commands[-2:]])
+        pumps = {p.pid for p in self.pumps}
+        for pid in descendants():
+            if pid not in pumps:
+                text += describe_process(pid)
+        return text
+
+    def clean(self):
+        self.kill_all()
+        for pump in self.pumps:
+            pump.kill()
+            pump.wait()
+
+
+def describe_process(pid):
+    text = f'-- living: {pid} {" ".join(str(x) for x in read_stat(pid) or ())}\n'
+    try:
+        tasks = sorted(os.listdir(f'/proc/{pid}/task'), key=int)
+    except OSError:
+        return text
+    for tid in tasks[:40]:
+        try:
+            where = Path(f'/proc/{pid}/task/{tid}/syscall').read_text().strip()
+            state = read_stat(f'{pid}/task/{tid}')
+            text += f'   {tid} {state[1]} {state[2]}: {where}\n'
+        except OSError:
+            continue
+    if os.environ.get('FERMATA_TEST_GDB'):
+        result = subprocess.run(['timeout', '20', 'gdb', '-p', str(pid), '-batch', '-nx', '-ex', 'thread apply all bt 12'],
+                                capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        text += result.stdout[-6000:]
+    return text
+
+
+def run_tests(tests, folder, keep=False):
+    """Runs (name, function(folder)) pairs; prints one "ok|FAIL|skip NAME SECONDS [TEXT]" block a test.
+
+    The runner reads these: a line that begins with one of the words begins a result, further lines are its text.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    failed = 0
+    for name, function in tests:
+        own = Path(tempfile.mkdtemp(prefix='t', dir=folder))
+        begin = time.monotonic()
+        status, text = 'ok', ''
+        try:
+            text = function(own) or ''
+        except Skip as e:
+            status, text = 'skip', str(e)
+        except Failure as e:
+            status, text = 'FAIL', str(e)
+        except Exception as e:  # a mistake of the test itself is a failure too, not the end of the run
+            import traceback
+            status, text = 'FAIL', f'{type(e).__name__}: {e}\n{traceback.format_exc()}'
+        print(f'{status} {name} {time.monotonic() - begin:.2f} {text}'.replace('\n', '\n  ').rstrip(), flush=True)
+        failed += status == 'FAIL'
+        if not (keep and status == 'FAIL'):
+            subprocess.run(['rm', '-rf', str(own)])
+    return 1 if failed else 0
+
+
+def main_arguments(description):
+    import argparse
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument('--bin', required=True, help='where fermata is')
+    parser.add_argument('--folder', required=True, help='a folder to work in')
+    parser.add_argument('--seed', type=int, default=1)
+    parser.add_argument('--only', default='')
+    parser.add_argument('--keep', action='store_true')
+    return parser
+
+
+sys.dont_write_bytecode = True
