@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
 
 #include "agent/agent.h"
 #include "agent/device.h"

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/signalfd.h>
 
 #include "agent/agent.h"
 #include "agent/wrap.h"

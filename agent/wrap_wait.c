@@ -100,7 +100,7 @@ EXPORT int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct times
 	sigset_t copy;
 
 	WRAP_READY(sigtimedwait);
-	if (set && agent.active) {
+	if (agent.active) {
 		copy = *set;
 		sigdelset(&copy, agent.signal);
 		set = &copy;
