@@ -197,6 +197,7 @@ static int collect_runs(const struct maps *m, struct runs *runs)
 	for (uint32_t i = 0; i < m->count && !r; i++) {
 		const struct image_mapping *v = &m->mappings[i];
 
+		runs->first = runs->count;
 		switch (v->kind) {
 		case IMAGE_MAPPING_SHARED_ANON:
 			r = memory_shared_runs(m, v, runs);

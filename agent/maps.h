@@ -33,5 +33,6 @@ int pages_runs(const struct image_mapping *v, uint64_t from, uint64_t to, struct
 struct runs {
 	struct image_run *run;
 	uint32_t count, room;
+	uint32_t first; /* of the present mapping: a run lies within one */
 };
 int runs_add(struct runs *runs, uint64_t start, uint64_t end, uint32_t prot, uint32_t flags);

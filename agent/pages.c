@@ -37,7 +37,7 @@ static enum { UNKNOWN, YES, NO } has_scan;
 
 int runs_add(struct runs *runs, uint64_t start, uint64_t end, uint32_t prot, uint32_t flags)
 {
-	struct image_run *last = runs->count ? &runs->run[runs->count - 1] : NULL;
+	struct image_run *last;
 
 	if (start == end)
 		return 0;
@@ -49,8 +49,8 @@ int runs_add(struct runs *runs, uint64_t start, uint64_t end, uint32_t prot, uin
 			return fermata_fail(-ENOMEM, "no memory to list the pages of process %u", agent.pid);
 		runs->run = more;
 		runs->room = runs->room * 2 + 512;
-		last = runs->count ? &runs->run[runs->count - 1] : NULL;
 	}
+	last = runs->count > runs->first ? &runs->run[runs->count - 1] : NULL;
 	if (last && last->end == start && last->prot == prot && last->flags == flags && flags != IMAGE_RUN_EMPTY)
 		last->end = end;
 	else
