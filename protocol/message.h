@@ -42,16 +42,18 @@ enum msg_type {
 	/* commands */
 	MSG_CHECKPOINT = 48, /* command -> coordinator: struct msg_checkpoint */
 	MSG_CHECKPOINT_RESULT = 49, /* coordinator -> command: struct msg_checkpoint_result */
-	MSG_CHECKPOINT_PROGRESS = 50,
+	MSG_CHECKPOINT_PROGRESS = 50, /* coordinator -> waiting command: struct msg_checkpoint_progress */
 	MSG_STATUS = 51,
 	MSG_STATUS_REPLY = 52, /* JSON text */
 	MSG_QUIT = 53,	   /* command -> coordinator: end the job's processes and leave */
+	MSG_WAIT_RESTART = 54, /* `fermata restart` -> coordinator; no payload */
+	MSG_RESTART_RESULT = 55, /* coordinator -> `fermata restart`, when it is complete or has failed */
 };
 
 /* Phases of a checkpoint, then of a restart. Their meaning: doc/protocol.md. The numbers are on the wire. */
 enum phase {
 	PHASE_NONE = 0,
-	PHASE_SUSPEND = 1,
+	PHASE_SUSPEND = 1, /* its round is a number never used before by this coordinator; repeated: children anew */
 	PHASE_QUIESCE = 2,
 	PHASE_DRAIN = 3, /* repeated with round 0, 1, .. until nobody says PHASE_STATUS_MORE */
 	PHASE_WRITE = 4,
@@ -163,3 +165,34 @@ struct msg_checkpoint_result {
 	uint32_t text_length;
 	uint32_t reserved;
 };
+
+struct msg_checkpoint_progress {
+	uint32_t phase;
+	uint32_t round;
+	uint32_t processes;
+	uint32_t reported; /* of them have done the phase */
+	uint64_t bytes_done;
+	uint64_t bytes_total;
+};
+
+struct msg_restart_result {
+	int32_t error; /* 0: every process runs */
+	uint32_t processes;
+	uint64_t duration_ns; /* last registration to RESUME sent */
+	uint32_t text_length; /* text of the failure follows */
+	uint32_t reserved;
+};
+
+_Static_assert(sizeof(struct msg_auth_challenge) == 64, "wire format");
+_Static_assert(sizeof(struct msg_error) == 8, "wire format");
+_Static_assert(sizeof(struct msg_register) == 352, "wire format");
+_Static_assert(sizeof(struct msg_welcome) == 104, "wire format");
+_Static_assert(sizeof(struct msg_phase) == 592, "wire format");
+_Static_assert(sizeof(struct msg_phase_done) == 56, "wire format");
+_Static_assert(sizeof(struct msg_names) == 8, "wire format");
+_Static_assert(sizeof(struct msg_name) == 8, "wire format");
+_Static_assert(sizeof(struct msg_progress) == 16, "wire format");
+_Static_assert(sizeof(struct msg_checkpoint) == 8, "wire format");
+_Static_assert(sizeof(struct msg_checkpoint_result) == 40, "wire format");
+_Static_assert(sizeof(struct msg_checkpoint_progress) == 32, "wire format");
+_Static_assert(sizeof(struct msg_restart_result) == 24, "wire format");

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Fault points. Owns the one that is armed: written by fault_init before threads exist, counted down atomically. */
+#include "base/fault.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/sys.h"
+
+#define FAULT_TEXT(name, text) text,
+static const char *const fault_names[FAULT_COUNT] = { "none", FAULT_POINTS(FAULT_TEXT) };
+
+static enum fault fault_armed;
+static int fault_kills;
+static _Atomic unsigned int fault_left;
+
+const char *fault_name(enum fault at)
+{
+	return at < FAULT_COUNT ? fault_names[at] : NULL;
+}
+
+static enum fault fault_find(const char *name, size_t len)
+{
+	for (int i = FAULT_NONE + 1; i < FAULT_COUNT; i++)
+		if (strlen(fault_names[i]) == len && !memcmp(fault_names[i], name, len))
+			return (enum fault)i;
+	return FAULT_NONE;
+}
+
+int fault_init(const char *spec)
+{
+	size_t len = spec ? strcspn(spec, ":=") : 0;
+	enum fault at = fault_find(spec, len);
+	unsigned int count = 0;
+
+	fault_armed = FAULT_NONE;
+	if (!len)
+		return 0;
+	spec += len;
+	if (*spec == ':')
+		while (*++spec >= '0' && *spec <= '9')
+			count = count * 10 + (unsigned int)(*spec - '0');
+	if (at == FAULT_NONE || (*spec && strcmp(spec, "=kill") && strcmp(spec, "=error")))
+		return -EINVAL;
+	fault_kills = strcmp(spec, "=error") != 0;
+	fault_left = count ? count : 1;
+	fault_armed = at;
+	return 0;
+}
+
+int fault_point(enum fault at)
+{
+	if (at == FAULT_NONE || at != fault_armed || fault_left == 0 || atomic_fetch_sub(&fault_left, 1) != 1)
+		return 0;
+	if (fault_kills)
+		RAW2(SYS_kill, raw_getpid(), SIGKILL);
+	return -EIO;
+}

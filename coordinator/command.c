@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Requests of commands: checkpoint, status, quit, and the wait of `fermata restart`. Owns conn.wait: a request that comes while
+ * a checkpoint is under way waits for the next one (WAIT_NEXT), whose cut is certainly after it; all that wait are answered
+ * together (WAIT_CURRENT while it runs).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/macro.h"
+#include "base/sys.h"
+#include "coordinator/internal.h"
+
+bool command_wanted(struct coordinator *c, uint32_t *ret_flags)
+{
+	bool wanted = c->interval_due && c->member_count;
+	struct conn *k;
+
+	list_each(k, &c->conns, node) {
+		if (k->wait != WAIT_NEXT)
+			continue;
+		k->wait = WAIT_CURRENT;
+		*ret_flags |= k->wait_flags;
+		wanted = true;
+	}
+	c->interval_due = false;
+	return wanted;
+}
+
+void command_results(struct coordinator *c)
+{
+	const struct outcome *o = &c->last;
+	struct msg_checkpoint_result r = { .error = o->error, .checkpoint = o->number, .bytes = o->bytes,
+					   .pause_ns = o->pause_ns, .processes = o->processes,
+					   .path_length = (uint32_t)strlen(o->path),
+					   .text_length = (uint32_t)strlen(o->text) };
+	char both[sizeof(o->path) + sizeof(o->text)];
+	struct conn *k;
+
+	memcpy(both, o->path, r.path_length);
+	memcpy(both + r.path_length, o->text, r.text_length);
+	list_each(k, &c->conns, node) {
+		if (k->wait != WAIT_CURRENT)
+			continue;
+		k->wait = WAIT_NONE;
+		connection_send(k, MSG_CHECKPOINT_RESULT, &r, sizeof(r), both, r.path_length + r.text_length);
+	}
+}
+
+void command_progress(uv_timer_t *timer)
+{
+	struct coordinator *c = container_of(timer, struct coordinator, progress_timer);
+	struct msg_checkpoint_progress p = { .phase = conduct_phase(c->state), .round = c->round };
+	struct member *m;
+	struct conn *k;
+
+	list_each(m, &c->members, node) {
+		if (m->waiting)
+			continue;
+		p.processes++;
+		p.reported += m->reported;
+		p.bytes_done += m->bytes_done;
+		p.bytes_total += m->bytes_total;
+	}
+	list_each(k, &c->conns, node)
+		if (k->wait == WAIT_CURRENT)
+			connection_send(k, MSG_CHECKPOINT_PROGRESS, &p, sizeof(p), NULL, 0);
+}
+
+void command_restart_result(struct coordinator *c)
+{
+	struct msg_restart_result r = { .error = c->restart_error, .processes = (uint32_t)c->expected_count,
+					.duration_ns = c->restart_ns,
+					.text_length = (uint32_t)strlen(c->restart_text) };
+	struct conn *k;
+
+	list_each(k, &c->conns, node) {
+		if (k->wait != WAIT_RESTART)
+			continue;
+		k->wait = WAIT_NONE;
+		connection_send(k, MSG_RESTART_RESULT, &r, sizeof(r), c->restart_text, r.text_length);
+	}
+}
+
+static json_t *command_status_processes(struct coordinator *c)
+{
+	json_t *list = json_array();
+	struct member *m;
+
+	list_each(m, &c->members, node)
+		json_array_append_new(list, json_pack("{s:i, s:i, s:s, s:s, s:s, s:i, s:i, s:b, s:I, s:I}", "pid", (int)m->pid,
+						      "ppid", (int)m->ppid, "comm", m->comm, "exe", m->exe, "host",
+						      c->hosts[m->host], "member", (int)m->number, "generation",
+						      (int)m->generation, "done", m->reported, "bytes_done",
+						      (json_int_t)m->bytes_done, "bytes_total", (json_int_t)m->bytes_total));
+	return list;
+}
+
+static json_t *command_status_last(const struct outcome *o)
+{
+	if (!o->any)
+		return json_null();
+	return json_pack("{s:i, s:i, s:i, s:I, s:I, s:s, s:s}", "checkpoint", (int)o->number, "error", o->error, "processes",
+			 (int)o->processes, "bytes", (json_int_t)o->bytes, "pause_ns", (json_int_t)o->pause_ns, "path",
+			 o->path, "text", o->text);
+}
+
+json_t *command_status(struct coordinator *c)
+{
+	const struct coordinator_options *o = c->options;
+
+	return json_pack("{s:s, s:s, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:i, s:i, s:o, s:o}", "job", o->job, "dir", o->dir,
+			 "coordinator", (int)getpid(), "phase", conduct_state_name(c->state), "phase_seconds",
+			 (double)(raw_now_ns() - c->state_since_ns) / 1e9, "interval", (int)o->interval_s, "keep",
+			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "timeout_ms", (int)o->timeout_ms,
+			 "next_checkpoint", (int)c->store.next, "last", command_status_last(&c->last), "processes",
+			 command_status_processes(c));
+}
+
+static void command_send_status(struct conn *k)
+{
+	json_t *status = command_status(k->c);
+	char *text = status ? json_dumps(status, JSON_COMPACT) : NULL;
+
+	if (text)
+		connection_send(k, MSG_STATUS_REPLY, text, strlen(text), NULL, 0);
+	else
+		connection_send_error(k, -ENOMEM, "the coordinator is out of memory");
+	free(text);
+	json_decref(status);
+}
+
+static void command_checkpoint(struct conn *k, const struct msg_checkpoint *m)
+{
+	struct coordinator *c = k->c;
+
+	if (c->state == STATE_ENDING) {
+		connection_send_error(k, -ESHUTDOWN, "the job is being ended");
+		return;
+	}
+	k->wait = WAIT_NEXT;
+	k->wait_flags = m->flags;
+	conduct_request(c);
+}
+
+void command_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t length)
+{
+	struct msg_checkpoint checkpoint;
+
+	connection_become(k, CONN_COMMAND);
+	switch (type) {
+	case MSG_CHECKPOINT:
+		memcpy(&checkpoint, data, sizeof(checkpoint));
+		command_checkpoint(k, &checkpoint);
+		break;
+	case MSG_STATUS:
+		command_send_status(k);
+		break;
+	case MSG_QUIT:
+		conduct_end(k->c, true);
+		break;
+	case MSG_WAIT_RESTART:
+		k->wait = WAIT_RESTART;
+		if (k->c->restart_over || !k->c->options->restart)
+			command_restart_result(k->c);
+		break;
+	default:
+		log_warn("pid %d: message %u is not a command", (int)k->sender, type);
+	}
+	conduct_check(k->c);
+}

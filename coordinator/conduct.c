@@ -1,0 +1,637 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The conductor: one state machine for checkpoints and restarts. Owns coordinator.state, the count of members that have not done the
+ * phase, and the timers of phases.
+ *
+ *              request            all reported,        all           nobody       all         renamed
+ *   IDLE ------------> SUSPEND --------------> QUIESCE ----> DRAIN ----------> WRITE --> COMMIT -----> IDLE, or ENDING (--stop)
+ *                         |   nothing half-open    |         ^  | MORE           |         |
+ *                         |                        |         +--+ (next round)   |         |
+ *                         +------------------------+---------------+-------------+---------+--> IDLE: failed, RESUME says why
+ *
+ *            all registered      all           all            all           all
+ *   RESTORE ----------> RECREATE ----> PUBLISH ----> RECONNECT ----> REFILL ----> IDLE
+ *      +--------------------+------------+-------------+--------------+---------> ENDING: failed, MSG_ERROR says why
+ *
+ * Invariants: a member owes one report for each phase sent to it (reported == false, counted in missing) and a report counts only
+ * if it carries the phase and the round that were sent: what a failed checkpoint left under way is recognised by it, since rounds of
+ * SUSPEND are never used twice and a member answers in order. Members that got SUSPEND always get RESUME. Nothing is committed
+ * before every member has reported its image; a member that is lost before that fails the checkpoint.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/macro.h"
+#include "base/sys.h"
+#include "coordinator/internal.h"
+
+/* How long a child may be unknown before it counts as one that is not under control: it may be between fork and main(). */
+#define CONDUCT_FOREIGN_GRACE_NS 5000000000u
+#define CONDUCT_NAMED_MAX 8 /* processes that a time-out names */
+
+struct stage {
+	const char *name;
+	uint32_t phase; /* sent on entry; PHASE_NONE: nothing is sent */
+	enum fault before, after;
+};
+
+static const struct stage stages[STATE_COUNT] = {
+	[STATE_IDLE] = { "running", PHASE_NONE, FAULT_NONE, FAULT_NONE },
+	[STATE_SUSPEND] = { "SUSPEND", PHASE_SUSPEND, FAULT_COORDINATOR_BEFORE_SUSPEND, FAULT_COORDINATOR_AFTER_SUSPEND },
+	[STATE_QUIESCE] = { "QUIESCE", PHASE_QUIESCE, FAULT_COORDINATOR_BEFORE_QUIESCE, FAULT_COORDINATOR_AFTER_QUIESCE },
+	[STATE_DRAIN] = { "DRAIN", PHASE_DRAIN, FAULT_COORDINATOR_BEFORE_DRAIN, FAULT_COORDINATOR_AFTER_DRAIN },
+	[STATE_WRITE] = { "WRITE", PHASE_WRITE, FAULT_COORDINATOR_BEFORE_WRITE, FAULT_COORDINATOR_AFTER_WRITE },
+	[STATE_COMMIT] = { "COMMIT", PHASE_NONE, FAULT_NONE, FAULT_NONE },
+	[STATE_RESTORE] = { "RESTORE", PHASE_NONE, FAULT_NONE, FAULT_NONE },
+	[STATE_RECREATE] = { "RECREATE", PHASE_RECREATE, FAULT_COORDINATOR_BEFORE_RECREATE,
+			     FAULT_COORDINATOR_AFTER_RECREATE },
+	[STATE_PUBLISH] = { "PUBLISH", PHASE_PUBLISH, FAULT_COORDINATOR_BEFORE_PUBLISH, FAULT_COORDINATOR_AFTER_PUBLISH },
+	[STATE_RECONNECT] = { "RECONNECT", PHASE_RECONNECT, FAULT_COORDINATOR_BEFORE_RECONNECT,
+			      FAULT_COORDINATOR_AFTER_RECONNECT },
+	[STATE_REFILL] = { "REFILL", PHASE_REFILL, FAULT_COORDINATOR_BEFORE_REFILL, FAULT_COORDINATOR_AFTER_REFILL },
+	[STATE_ENDING] = { "ending", PHASE_NONE, FAULT_NONE, FAULT_NONE },
+};
+
+#define TO(s) (1u << STATE_##s)
+static const unsigned int moves[STATE_COUNT] = {
+	[STATE_IDLE] = TO(SUSPEND) | TO(ENDING),
+	[STATE_SUSPEND] = TO(QUIESCE) | TO(IDLE) | TO(ENDING),
+	[STATE_QUIESCE] = TO(DRAIN) | TO(IDLE) | TO(ENDING),
+	[STATE_DRAIN] = TO(DRAIN) | TO(WRITE) | TO(IDLE) | TO(ENDING),
+	[STATE_WRITE] = TO(COMMIT) | TO(IDLE) | TO(ENDING),
+	[STATE_COMMIT] = TO(IDLE) | TO(ENDING),
+	[STATE_RESTORE] = TO(RECREATE) | TO(ENDING),
+	[STATE_RECREATE] = TO(PUBLISH) | TO(ENDING),
+	[STATE_PUBLISH] = TO(RECONNECT) | TO(ENDING),
+	[STATE_RECONNECT] = TO(REFILL) | TO(ENDING),
+	[STATE_REFILL] = TO(IDLE) | TO(ENDING),
+	[STATE_ENDING] = 0,
+};
+
+uint32_t conduct_phase(enum state s)
+{
+	return s == STATE_COMMIT ? PHASE_COMMIT : s == STATE_RESTORE ? PHASE_RESTORE : stages[s].phase;
+}
+
+const char *conduct_state_name(enum state s)
+{
+	return stages[s].name;
+}
+
+static void conduct_move(struct coordinator *c, enum state to)
+{
+	if (!(moves[c->state] & (1u << to))) {
+		log_error("move from %s to %s is not in the table", stages[c->state].name, stages[to].name);
+		abort();
+	}
+	log_info("%s -> %s", stages[c->state].name, stages[to].name);
+	c->state = to;
+	c->state_since_ns = raw_now_ns();
+	uv_timer_stop(&c->retry_timer);
+	if (to == STATE_IDLE || to == STATE_ENDING)
+		uv_timer_stop(&c->phase_timer);
+}
+
+static bool conduct_is_checkpoint(enum state s)
+{
+	return s >= STATE_SUSPEND && s <= STATE_COMMIT;
+}
+
+static bool conduct_is_restart(enum state s)
+{
+	return s >= STATE_RESTORE && s <= STATE_REFILL;
+}
+
+static void conduct_send_phase(struct member *m, uint32_t phase, uint32_t round, int reason)
+{
+	struct coordinator *c = m->conn->c;
+	struct msg_phase p = { .phase = phase, .round = round, .checkpoint = c->store.next, .reason = reason };
+
+	if (phase == PHASE_WRITE) {
+		if (c->host_count > 1)
+			snprintf(m->image, sizeof(m->image), "%u-%u.core", m->host, m->pid);
+		else
+			snprintf(m->image, sizeof(m->image), "%u.core", m->pid);
+		snprintf(p.directory, sizeof(p.directory), "%.511s", c->store.partial); /* store_open() made sure */
+		snprintf(p.name, sizeof(p.name), "%s", m->image);
+	}
+	m->round = round;
+	m->reported = m->more = false;
+	connection_send(m->conn, MSG_PHASE, &p, sizeof(p), NULL, 0);
+}
+
+static void conduct_suspend_member(struct member *m)
+{
+	struct coordinator *c = m->conn->c;
+
+	m->suspended = true;
+	c->missing++;
+	conduct_send_phase(m, PHASE_SUSPEND, ++c->suspend_round, 0);
+}
+
+/* RESUME to all that were suspended, and the names end with it. */
+static void conduct_resume_all(struct coordinator *c, int reason)
+{
+	struct member *m;
+
+	fault_point(FAULT_COORDINATOR_BEFORE_RESUME);
+	list_each(m, &c->members, node) {
+		if (!m->suspended)
+			continue;
+		m->suspended = false;
+		conduct_send_phase(m, PHASE_RESUME, 0, reason);
+	}
+	names_clear(c);
+	member_welcome_waiting(c);
+	fault_point(FAULT_COORDINATOR_AFTER_RESUME);
+}
+
+/* Enters a state whose phase is sent to every member. */
+static void conduct_enter(struct coordinator *c, enum state to, uint32_t round)
+{
+	struct member *m;
+
+	conduct_move(c, to);
+	c->round = round;
+	c->missing = 0;
+	if (fault_point(stages[to].before) < 0) {
+		conduct_fail(c, -EIO, "fault point before %s", stages[to].name);
+		return;
+	}
+	list_each(m, &c->members, node) {
+		if (m->waiting)
+			continue;
+		if (to == STATE_SUSPEND) {
+			conduct_suspend_member(m);
+			continue;
+		}
+		c->missing++;
+		conduct_send_phase(m, stages[to].phase, round, 0);
+	}
+	if (round == 0)
+		uv_timer_start(&c->phase_timer, conduct_timeout, c->options->timeout_ms, 0);
+	if (fault_point(stages[to].after) < 0)
+		conduct_fail(c, -EIO, "fault point after %s", stages[to].name);
+}
+
+static void conduct_finish(struct coordinator *c, int error)
+{
+	struct outcome *o = &c->last;
+
+	o->any = true;
+	o->error = error;
+	o->number = c->store.next;
+	o->pause_ns = raw_now_ns() - c->started_ns;
+	uv_timer_stop(&c->progress_timer);
+	command_results(c);
+}
+
+static void conduct_fail_restart(struct coordinator *c, int error, const char *text)
+{
+	struct member *m;
+
+	c->restart_error = error;
+	c->exit_error = error;
+	snprintf(c->restart_text, sizeof(c->restart_text), "%s", text);
+	c->restart_over = true;
+	conduct_move(c, STATE_ENDING);
+	list_each(m, &c->members, node)
+		connection_send_error(m->conn, error, text);
+	command_restart_result(c);
+	run_check_leave(c);
+}
+
+void conduct_fail(struct coordinator *c, int error, const char *fmt, ...)
+{
+	char text[sizeof(c->last.text)];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (conduct_is_restart(c->state)) {
+		log_error("restart failed: %s", text);
+		conduct_fail_restart(c, error, text);
+		return;
+	}
+	if (!conduct_is_checkpoint(c->state))
+		return;
+	log_warn("checkpoint failed in %s: %s", stages[c->state].name, text);
+	store_abandon(&c->store);
+	c->last.bytes = 0;
+	c->last.path[0] = 0;
+	snprintf(c->last.text, sizeof(c->last.text), "%s", text);
+	conduct_move(c, STATE_IDLE);
+	conduct_resume_all(c, error);
+	conduct_finish(c, error);
+	conduct_request(c);
+}
+
+/* ---- SUSPEND: nobody may slip away ---- */
+
+static uint32_t conduct_child(const struct member *m, uint32_t i)
+{
+	return m->children[i];
+}
+
+/* A child of @m that is not a member, or 0. */
+static uint32_t conduct_foreign_child(struct member *m)
+{
+	for (uint32_t i = 0; i < m->children_count; i++)
+		if (!member_find(m->conn->c, m->host, conduct_child(m, i)))
+			return conduct_child(m, i);
+	return 0;
+}
+
+static struct member *conduct_foreign_parent(struct coordinator *c)
+{
+	struct member *m;
+
+	list_each(m, &c->members, node)
+		if (!m->waiting && conduct_foreign_child(m))
+			return m;
+	return NULL;
+}
+
+void conduct_retry(uv_timer_t *timer)
+{
+	struct coordinator *c = container_of(timer, struct coordinator, retry_timer);
+	struct member *m;
+
+	if (c->state == STATE_DRAIN) {
+		conduct_enter(c, STATE_DRAIN, c->round + 1);
+		conduct_check(c);
+		return;
+	}
+	if (c->state != STATE_SUSPEND || c->missing)
+		return;
+	list_each(m, &c->members, node)
+		if (!m->waiting && conduct_foreign_child(m))
+			conduct_suspend_member(m);
+	conduct_check(c);
+}
+
+/* 1 when SUSPEND can be closed: no connection is half-open, every living child is a member. */
+static bool conduct_suspend_closed(struct coordinator *c)
+{
+	struct member *parent;
+	char name[128];
+
+	connection_accept_all(c);
+	if (c->half_open) {
+		c->foreign_since_ns = 0;
+		return false;
+	}
+	parent = conduct_foreign_parent(c);
+	if (!parent)
+		return c->missing == 0;
+	if (!c->foreign_since_ns) {
+		c->foreign_since_ns = raw_now_ns();
+		c->retries = 0;
+	}
+	if (raw_now_ns() - c->foreign_since_ns > CONDUCT_FOREIGN_GRACE_NS) {
+		member_name(parent, name, sizeof(name));
+		conduct_fail(c, -ENOTSUP, "process %u, a child of %s, is not under checkpoint control (statically linked, "
+			     "setuid, or started without LD_PRELOAD?): end it, or start it under fermata launch",
+			     conduct_foreign_child(parent), name);
+		return false;
+	}
+	uv_timer_start(&c->retry_timer, conduct_retry, 5u << (c->retries < 6 ? c->retries++ : 6), 0);
+	return false;
+}
+
+/* ---- the phases ---- */
+
+static void conduct_commit(struct coordinator *c)
+{
+	struct member *m;
+	bool stop = c->stop;
+	int r;
+
+	conduct_move(c, STATE_COMMIT);
+	c->last.bytes = 0;
+	c->last.processes = 0;
+	list_each(m, &c->members, node) {
+		if (m->waiting)
+			continue;
+		c->last.bytes += m->bytes;
+		c->last.processes++;
+	}
+	r = store_commit(c);
+	if (r < 0)
+		return; /* it said why, and the job runs again */
+	snprintf(c->last.path, sizeof(c->last.path), "%s", c->store.final);
+	c->last.text[0] = 0;
+	if (stop)
+		conduct_end(c, true);
+	else
+		conduct_move(c, STATE_IDLE);
+	if (!stop)
+		conduct_resume_all(c, 0);
+	conduct_finish(c, 0);
+	c->store.next++;
+	store_prune(c);
+	conduct_request(c);
+}
+
+static bool conduct_any_more(struct coordinator *c)
+{
+	struct member *m;
+
+	list_each(m, &c->members, node)
+		if (!m->waiting && m->more)
+			return true;
+	return false;
+}
+
+static void conduct_drained(struct coordinator *c)
+{
+	int r;
+
+	if (conduct_any_more(c)) {
+		/* What is on its way needs time, not questions: 0, 0, 1, 1, 2, 2, .. ms, at most 10. */
+		uv_timer_start(&c->retry_timer, conduct_retry, c->round < 20 ? c->round / 2 : 10, 0);
+		return;
+	}
+	r = store_begin(&c->store);
+	if (r < 0) {
+		conduct_fail(c, r, "checkpoint directory %s: %s", c->store.dir, strerror(-r));
+		return;
+	}
+	conduct_enter(c, STATE_WRITE, 0);
+}
+
+static void conduct_restarted(struct coordinator *c)
+{
+	c->restart_over = true;
+	c->restart_ns = raw_now_ns() - c->started_ns;
+	conduct_move(c, STATE_IDLE);
+	conduct_resume_all(c, 0);
+	command_restart_result(c);
+	conduct_request(c);
+}
+
+static void conduct_advance(struct coordinator *c)
+{
+	int r = names_answer(c);
+
+	if (r < 0) {
+		conduct_fail(c, r, "names could not be answered: %s", strerror(-r));
+		return;
+	}
+	switch (c->state) {
+	case STATE_SUSPEND: conduct_enter(c, STATE_QUIESCE, 0); break;
+	case STATE_QUIESCE: conduct_enter(c, STATE_DRAIN, 0); break;
+	case STATE_DRAIN: conduct_drained(c); break;
+	case STATE_WRITE: conduct_commit(c); break;
+	case STATE_RECREATE: conduct_enter(c, STATE_PUBLISH, 0); break;
+	case STATE_PUBLISH: conduct_enter(c, STATE_RECONNECT, 0); break;
+	case STATE_RECONNECT: conduct_enter(c, STATE_REFILL, 0); break;
+	case STATE_REFILL: conduct_restarted(c); break;
+	default: break;
+	}
+}
+
+/* Goes on if the phase is done. Called whenever somebody reported, came, left or became known. */
+void conduct_check(struct coordinator *c)
+{
+	switch (c->state) {
+	case STATE_SUSPEND:
+		if (!c->missing && !uv_is_active((uv_handle_t *)&c->retry_timer) && conduct_suspend_closed(c))
+			break;
+		return;
+	case STATE_DRAIN:
+		if (c->missing || uv_is_active((uv_handle_t *)&c->retry_timer))
+			return;
+		break;
+	case STATE_RESTORE:
+		if (c->expected_missing)
+			return;
+		c->started_ns = raw_now_ns();
+		conduct_enter(c, STATE_RECREATE, 0);
+		return;
+	case STATE_QUIESCE:
+	case STATE_WRITE:
+	case STATE_RECREATE:
+	case STATE_PUBLISH:
+	case STATE_RECONNECT:
+	case STATE_REFILL:
+		if (c->missing)
+			return;
+		break;
+	default:
+		return;
+	}
+	if (!c->member_count && conduct_is_checkpoint(c->state))
+		conduct_fail(c, -ESRCH, "every process of the job has ended");
+	else
+		conduct_advance(c);
+}
+
+void conduct_request(struct coordinator *c)
+{
+	uint32_t flags = 0;
+
+	if (c->state != STATE_IDLE || !command_wanted(c, &flags))
+		return;
+	c->stop = (flags & MSG_CHECKPOINT_STOP) != 0;
+	c->started_ns = raw_now_ns();
+	c->foreign_since_ns = 0;
+	c->last.processes = (uint32_t)c->member_count;
+	names_clear(c);
+	uv_timer_start(&c->progress_timer, command_progress, 200, 200);
+	conduct_enter(c, STATE_SUSPEND, 0);
+	conduct_check(c);
+}
+
+/* ---- what members do ---- */
+
+static void conduct_joined_restarted(struct member *m)
+{
+	struct coordinator *c = m->conn->c;
+	struct expected *e = manifest_expected(c, m->pid);
+
+	if (c->state != STATE_RESTORE || !e) {
+		connection_send_error(m->conn, -EINVAL, "no restart that waits for this process is under way");
+		connection_close(m->conn);
+		return;
+	}
+	e->come = true;
+	c->expected_missing--;
+	m->suspended = true;
+	member_welcome(m);
+	conduct_check(c);
+}
+
+void conduct_joined(struct member *m, bool restarted)
+{
+	struct coordinator *c = m->conn->c;
+
+	if (restarted) {
+		conduct_joined_restarted(m);
+		return;
+	}
+	m->waiting = c->state != STATE_IDLE && c->state != STATE_SUSPEND;
+	if (m->waiting)
+		return;
+	member_welcome(m);
+	if (c->state == STATE_SUSPEND)
+		conduct_suspend_member(m);
+}
+
+static void conduct_take_children(struct member *m, const struct decode_done *done)
+{
+	free(m->children);
+	m->children = calloc(done->head.children + 1, sizeof(*m->children));
+	m->children_count = m->children ? done->head.children : 0;
+	memcpy(m->children, done->children, m->children_count * sizeof(*m->children));
+}
+
+void conduct_report(struct member *m, const struct decode_done *done)
+{
+	struct coordinator *c = m->conn->c;
+	char name[128];
+
+	if (m->waiting || m->reported || done->head.phase != stages[c->state].phase || done->head.round != m->round ||
+	    c->state == STATE_IDLE || c->state == STATE_ENDING)
+		return;
+	m->reported = true;
+	c->missing--;
+	if (done->head.status < 0) {
+		int len = (int)done->head.text_length;
+
+		member_name(m, name, sizeof(name));
+		conduct_fail(c, done->head.status, "%s: %.*s", name, len ? len : 64,
+			     len ? done->text : strerror(-done->head.status));
+		return;
+	}
+	m->more = done->head.status == PHASE_STATUS_MORE;
+	if (c->state == STATE_SUSPEND)
+		conduct_take_children(m, done);
+	if (c->state == STATE_WRITE) {
+		m->bytes = done->head.bytes;
+		m->file_size = done->head.file_size;
+		memcpy(m->digest, done->head.digest, sizeof(m->digest));
+	}
+	conduct_check(c);
+}
+
+/* Writing takes as long as there is data: the time-out counts from the last byte that anybody wrote. */
+void conduct_progress(struct member *m, const struct msg_progress *p)
+{
+	struct coordinator *c = m->conn->c;
+
+	if (c->state != STATE_WRITE)
+		return;
+	if (p->bytes_done > m->bytes_done)
+		uv_timer_start(&c->phase_timer, conduct_timeout, c->options->timeout_ms, 0);
+	m->bytes_done = p->bytes_done;
+	m->bytes_total = p->bytes_total;
+}
+
+void conduct_left(struct member *m)
+{
+	struct coordinator *c = m->conn->c;
+	char name[128];
+
+	member_name(m, name, sizeof(name));
+	if (!c->member_count && !conduct_is_checkpoint(c->state))
+		store_release(&c->store);
+	if (!m->suspended || c->state == STATE_IDLE || c->state == STATE_ENDING)
+		return;
+	if (!m->reported)
+		c->missing--;
+	/* Before its report it was running: it has ended as it would have ended a moment before. */
+	if (c->state == STATE_SUSPEND && !m->reported)
+		conduct_check(c);
+	else
+		conduct_fail(c, -ECONNRESET, "%s was lost in %s", name, stages[c->state].name);
+}
+
+void conduct_end(struct coordinator *c, bool kill)
+{
+	if (c->state == STATE_ENDING)
+		return;
+	conduct_move(c, STATE_ENDING);
+	if (kill)
+		member_kill_all(c);
+	run_check_leave(c);
+}
+
+/* ---- time-outs ---- */
+
+static bool conduct_is_late(const struct member *m)
+{
+	return !m->waiting && (m->conn->c->missing ? !m->reported : m->more);
+}
+
+static size_t conduct_name_late(struct coordinator *c, char *text, size_t size)
+{
+	size_t late = 0, len = 0;
+	struct member *m;
+	char name[128];
+
+	text[0] = 0;
+	list_each(m, &c->members, node) {
+		if (!conduct_is_late(m) || late++ >= CONDUCT_NAMED_MAX)
+			continue;
+		member_name(m, name, sizeof(name));
+		len += (size_t)snprintf(text + len, size - len, "%s%s", late > 1 ? ", " : "", name);
+		len = len < size ? len : size - 1;
+	}
+	if (late > CONDUCT_NAMED_MAX)
+		snprintf(text + len, size - len, " and %zu more", late - CONDUCT_NAMED_MAX);
+	return late;
+}
+
+static size_t conduct_name_expected(struct coordinator *c, char *text, size_t size)
+{
+	size_t late = 0, len = 0;
+
+	text[0] = 0;
+	for (size_t i = 0; i < c->expected_count; i++) {
+		if (c->expected[i].come || late++ >= CONDUCT_NAMED_MAX)
+			continue;
+		len += (size_t)snprintf(text + len, size - len, "%spid %u (%s)", late > 1 ? ", " : "", c->expected[i].pid,
+					c->expected[i].comm);
+		len = len < size ? len : size - 1;
+	}
+	if (late > CONDUCT_NAMED_MAX)
+		snprintf(text + len, size - len, " and %zu more", late - CONDUCT_NAMED_MAX);
+	return late;
+}
+
+static void conduct_name_half_open(struct coordinator *c, char *text, size_t size)
+{
+	struct conn *k;
+
+	snprintf(text, size, "a process that was being created");
+	list_each(k, &c->conns, node) {
+		if (k->state > CONN_OPEN)
+			continue;
+		snprintf(text, size, "a process that was being created (connected by pid %d, has not registered)",
+			 (int)k->sender);
+		return;
+	}
+}
+
+void conduct_timeout(uv_timer_t *timer)
+{
+	struct coordinator *c = container_of(timer, struct coordinator, phase_timer);
+	unsigned int s = c->options->timeout_ms / 1000;
+	char late[512];
+
+	if (c->state == STATE_RESTORE)
+		conduct_name_expected(c, late, sizeof(late));
+	else if (!conduct_name_late(c, late, sizeof(late)))
+		conduct_name_half_open(c, late, sizeof(late));
+	if (c->state == STATE_DRAIN && !c->missing)
+		conduct_fail(c, -ETIMEDOUT, "DRAIN: after %u s data was still on its way at %s", s, late);
+	else
+		conduct_fail(c, -ETIMEDOUT, "%s: no answer within %u s from %s", stages[c->state].name, s, late);
+}

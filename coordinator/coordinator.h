@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The conductor of one job: the only entry point that commands use. */
+#pragma once
+
+struct coordinator_options {
+	const char *job;
+	const char *dir; /* absolute; checkpoints go to DIR/N */
+	const char *compress, *rdma;
+	unsigned int interval_s; /* 0: only when asked */
+	unsigned int keep;	 /* 0: all */
+	unsigned int timeout_ms; /* of a phase */
+	const char *restart; /* NULL, or a checkpoint's directory: its processes are expected */
+	int ready_fd; /* gets "ok" or the reason in words, then is closed; -1: none */
+	int linger; /* 0: leaves when nobody is connected; 1: waits for a first process without limit */
+};
+
+/* Runs until the job has ended: 0, or -errno after it has said why. Sets nothing up outside of its directories. */
+int coordinator_run(const struct coordinator_options *options);

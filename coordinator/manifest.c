@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * manifest.json: what a checkpoint consists of (doc/image-format.md names the images' own contents). Written once, before the
+ * rename that commits; read when a restart is conducted, for the processes that have to come.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "coordinator/internal.h"
+
+#define MANIFEST_FORMAT "fermata-checkpoint"
+#define MANIFEST_VERSION 1
+
+static json_t *manifest_hosts(const struct coordinator *c)
+{
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < c->host_count; i++)
+		json_array_append_new(list, json_string(c->hosts[i]));
+	return list;
+}
+
+static json_t *manifest_image(const struct member *m)
+{
+	char digest[2 * sizeof(m->digest) + 1];
+
+	for (size_t i = 0; i < sizeof(m->digest); i++)
+		snprintf(digest + 2 * i, 3, "%02x", m->digest[i]);
+	return json_pack("{s:s, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:s}", "name", m->image, "pid", (json_int_t)m->pid, "ppid",
+			 (json_int_t)m->ppid, "host", (json_int_t)m->host, "comm", m->comm, "exe", m->exe, "bytes",
+			 (json_int_t)m->bytes, "file_size", (json_int_t)m->file_size, "digest", digest);
+}
+
+static json_t *manifest_build(struct coordinator *c)
+{
+	const struct coordinator_options *o = c->options;
+	json_t *images = json_array();
+	uint32_t generation = 0;
+	struct timespec now;
+	struct member *m;
+	char when[32];
+	struct tm tm;
+
+	list_each(m, &c->members, node) {
+		if (m->waiting)
+			continue;
+		json_array_append_new(images, manifest_image(m));
+		generation = m->generation > generation ? m->generation : generation;
+	}
+	clock_gettime(CLOCK_REALTIME, &now);
+	gmtime_r(&now.tv_sec, &tm);
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	return json_pack("{s:s, s:i, s:s, s:s, s:I, s:s, s:f, s:I, s:o, s:{s:s, s:s, s:i, s:i, s:i}, s:o}", "format",
+			 MANIFEST_FORMAT, "version", MANIFEST_VERSION, "fermata", FERMATA_VERSION, "job", o->job, "checkpoint",
+			 (json_int_t)c->store.next, "time", when, "time_unix", (double)now.tv_sec + (double)now.tv_nsec / 1e9,
+			 "generation", (json_int_t)generation, "hosts", manifest_hosts(c), "options", "compress", o->compress,
+			 "rdma", o->rdma, "interval", (int)o->interval_s, "keep", (int)o->keep, "timeout_ms",
+			 (int)o->timeout_ms, "images", images);
+}
+
+int manifest_write(struct coordinator *c, int dirfd)
+{
+	int fd = openat(dirfd, "manifest.json", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), r = 0;
+	json_t *manifest;
+
+	if (fd < 0)
+		return -errno;
+	manifest = manifest_build(c);
+	errno = 0;
+	if (!manifest)
+		r = -ENOMEM;
+	else if (json_dumpfd(manifest, fd, JSON_INDENT(2)) < 0)
+		r = errno ? -errno : -EIO;
+	json_decref(manifest);
+	if (r == 0 && fsync(fd) < 0)
+		r = -errno;
+	if (close(fd) < 0 && r == 0)
+		r = -errno;
+	return r;
+}
+
+static int manifest_compare(const void *a, const void *b)
+{
+	const struct expected *x = a, *y = b;
+
+	return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+struct expected *manifest_expected(struct coordinator *c, uint32_t pid)
+{
+	struct expected wanted = { .pid = pid };
+	struct expected *e = bsearch(&wanted, c->expected, c->expected_count, sizeof(*e), manifest_compare);
+
+	if (!e)
+		return NULL;
+	/* Several hosts may have had the same pid: any of them that has not come. */
+	while (e > c->expected && e[-1].pid == pid)
+		e--;
+	for (; e < c->expected + c->expected_count && e->pid == pid; e++)
+		if (!e->come)
+			return e;
+	return NULL;
+}
+
+static int manifest_take_images(struct coordinator *c, json_t *images)
+{
+	json_t *image;
+	size_t i;
+
+	c->expected_count = c->expected_missing = json_array_size(images);
+	c->expected = calloc(c->expected_count + 1, sizeof(*c->expected));
+	if (!c->expected)
+		return -ENOMEM;
+	json_array_foreach(images, i, image) {
+		json_int_t pid = json_integer_value(json_object_get(image, "pid"));
+		const char *comm = json_string_value(json_object_get(image, "comm"));
+
+		if (pid <= 0 || pid > UINT32_MAX)
+			return -EINVAL;
+		c->expected[i].pid = (uint32_t)pid;
+		snprintf(c->expected[i].comm, sizeof(c->expected[i].comm), "%s", comm ? comm : "?");
+	}
+	qsort(c->expected, c->expected_count, sizeof(*c->expected), manifest_compare);
+	return c->expected_count ? 0 : -EINVAL;
+}
+
+int manifest_expect(struct coordinator *c, const char *checkpoint)
+{
+	char path[RUNDIR_PATH_MAX + 32];
+	json_error_t error;
+	json_t *manifest;
+	int r;
+
+	snprintf(path, sizeof(path), "%s/manifest.json", checkpoint);
+	manifest = json_load_file(path, 0, &error);
+	if (!manifest) {
+		log_error("%s: %s", path, error.text);
+		return -EINVAL;
+	}
+	r = manifest_take_images(c, json_object_get(manifest, "images"));
+	if (r < 0)
+		log_error("%s: it names no processes", path);
+	json_decref(manifest);
+	return r;
+}

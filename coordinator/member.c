@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Members: the processes of the job. Owns struct member and the table (host, pid) -> member. A member has exactly one connection, and
+ * leaves when that ends. An exec keeps the connection and registers again on it: the entry is replaced, its number is new.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "coordinator/internal.h"
+
+static size_t member_bucket(const struct coordinator *c, uint32_t host, uint32_t pid)
+{
+	return ((pid * 2654435761u) ^ (host * 40503u)) & (c->bucket_count - 1);
+}
+
+static int member_grow(struct coordinator *c)
+{
+	size_t count = c->bucket_count ? c->bucket_count * 2 : 64;
+	struct member **buckets, *m;
+
+	if (c->member_count < c->bucket_count)
+		return 0;
+	buckets = calloc(count, sizeof(*buckets));
+	if (!buckets)
+		return -ENOMEM;
+	free(c->buckets);
+	c->buckets = buckets;
+	c->bucket_count = count;
+	list_each(m, &c->members, node) {
+		size_t b = member_bucket(c, m->host, m->pid);
+
+		m->next = buckets[b];
+		buckets[b] = m;
+	}
+	return 0;
+}
+
+struct member *member_find(struct coordinator *c, uint32_t host, uint32_t pid)
+{
+	struct member *m = c->bucket_count ? c->buckets[member_bucket(c, host, pid)] : NULL;
+
+	while (m && (m->host != host || m->pid != pid))
+		m = m->next;
+	return m;
+}
+
+static void member_unlink(struct member *m)
+{
+	struct coordinator *c = m->conn->c;
+	struct member **at = &c->buckets[member_bucket(c, m->host, m->pid)];
+
+	while (*at != m)
+		at = &(*at)->next;
+	*at = m->next;
+	list_del(&m->node);
+	c->member_count--;
+}
+
+void member_remove(struct member *m)
+{
+	log_info("pid %u (%s) has left%s", m->pid, m->comm, m->exiting ? "" : " without a word");
+	member_unlink(m);
+	conduct_left(m);
+	free(m->children);
+	free(m);
+}
+
+void member_name(const struct member *m, char *buf, size_t size)
+{
+	const struct coordinator *c = m->conn->c;
+
+	if (c->host_count > 1)
+		snprintf(buf, size, "pid %u (%s) on %s", m->pid, m->comm, c->hosts[m->host]);
+	else
+		snprintf(buf, size, "pid %u (%s)", m->pid, m->comm);
+}
+
+static int member_host(struct coordinator *c, const char *host)
+{
+	char **hosts;
+
+	for (uint32_t i = 0; i < c->host_count; i++)
+		if (!strcmp(c->hosts[i], host))
+			return (int)i;
+	hosts = realloc(c->hosts, (c->host_count + 1) * sizeof(*hosts));
+	if (!hosts)
+		return -ENOMEM;
+	c->hosts = hosts;
+	hosts[c->host_count] = strdup(host);
+	return hosts[c->host_count] ? (int)c->host_count++ : -ENOMEM;
+}
+
+void member_welcome(struct member *m)
+{
+	const struct coordinator_options *o = m->conn->c->options;
+	struct msg_welcome w = { .member = m->number, .timeout_ms = o->timeout_ms };
+
+	snprintf(w.compress, sizeof(w.compress), "%s", o->compress);
+	snprintf(w.rdma, sizeof(w.rdma), "%s", o->rdma);
+	snprintf(w.job, sizeof(w.job), "%s", o->job);
+	m->waiting = false;
+	connection_send(m->conn, MSG_WELCOME, &w, sizeof(w), NULL, 0);
+}
+
+void member_welcome_waiting(struct coordinator *c)
+{
+	struct member *m;
+
+	list_each(m, &c->members, node)
+		if (m->waiting)
+			member_welcome(m);
+}
+
+/* Printable ASCII only: it goes into messages and JSON. */
+static void member_copy_text(char *to, const char *from, size_t size)
+{
+	snprintf(to, size, "%s", from);
+	for (char *p = to; *p; p++)
+		if (*p < ' ' || *p > '~')
+			*p = '?';
+}
+
+static struct member *member_create(struct conn *k, const struct msg_register *reg, uint32_t host)
+{
+	struct coordinator *c = k->c;
+	struct member *m = member_grow(c) == 0 ? calloc(1, sizeof(*m)) : NULL;
+	size_t b;
+
+	if (!m)
+		return NULL;
+	m->conn = k;
+	m->number = c->next_member++;
+	m->pid = reg->pid;
+	m->ppid = reg->ppid;
+	m->generation = reg->generation;
+	m->host = host;
+	m->kill_pid = k->sender;
+	m->reported = true;
+	member_copy_text(m->comm, reg->comm, sizeof(m->comm));
+	member_copy_text(m->exe, reg->exe, sizeof(m->exe));
+	b = member_bucket(c, host, m->pid);
+	m->next = c->buckets[b];
+	c->buckets[b] = m;
+	list_add_tail(&c->members, &m->node);
+	c->member_count++;
+	c->had_member = true;
+	k->member = m;
+	return m;
+}
+
+/* The process's former entry: an exec on this connection, or one whose old connection has not been seen to end. */
+static void member_replace(struct conn *k, uint32_t host, uint32_t pid)
+{
+	struct member *old = k->member ? k->member : member_find(k->c, host, pid);
+
+	if (!old)
+		return;
+	if (old->conn == k) {
+		k->member = NULL;
+		old->exiting = true;
+		member_remove(old);
+	} else {
+		connection_close(old->conn);
+	}
+}
+
+void member_register(struct conn *k, const struct msg_register *reg)
+{
+	int host = member_host(k->c, reg->host);
+	struct member *m;
+
+	if (host >= 0)
+		member_replace(k, (uint32_t)host, reg->pid);
+	m = host >= 0 ? member_create(k, reg, (uint32_t)host) : NULL;
+	if (!m) {
+		connection_send_error(k, -ENOMEM, "the coordinator is out of memory");
+		connection_close(k);
+		return;
+	}
+	log_info("pid %u (%s) joins as member %u", m->pid, m->comm, m->number);
+	connection_become(k, CONN_MEMBER);
+	conduct_joined(m, (reg->flags & MSG_REGISTER_RESTARTED) != 0);
+}
+
+void member_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t length)
+{
+	struct member *m = k->member;
+	struct msg_progress progress;
+	struct decode_done done;
+	char name[128];
+	int r;
+
+	switch (type) {
+	case MSG_PHASE_DONE:
+		if (decode_phase_done(data, length, &done) == 0)
+			conduct_report(m, &done);
+		break;
+	case MSG_NAMES:
+		r = names_add(k->c, m, data, length);
+		member_name(m, name, sizeof(name));
+		if (r < 0)
+			conduct_fail(k->c, r, "%s: names could not be kept: %s", name, strerror(-r));
+		break;
+	case MSG_PROGRESS:
+		memcpy(&progress, data, sizeof(progress));
+		conduct_progress(m, &progress);
+		break;
+	case MSG_EXITING:
+		m->exiting = true;
+		break;
+	default:
+		log_warn("pid %u (%s): message %u is not one of a process", m->pid, m->comm, type);
+	}
+}
+
+/* The connection still stands once the pidfd is open: so it names the member and not a later process of that number. */
+static void member_kill(struct member *m)
+{
+	struct pollfd p = { .fd = m->conn->fd, .events = POLLRDHUP };
+	int fd;
+
+	if (m->kill_pid <= 1) {
+		log_error("pid %u (%s) cannot be ended: it is in a pid namespace that is not seen from here", m->pid, m->comm);
+		return;
+	}
+	fd = (int)syscall(SYS_pidfd_open, m->kill_pid, 0);
+	poll(&p, 1, 0);
+	if (p.revents & (POLLRDHUP | POLLHUP | POLLERR))
+		;
+	else if (fd >= 0)
+		syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+	else if (errno == ENOSYS)
+		kill(m->kill_pid, SIGKILL);
+	if (fd >= 0)
+		close(fd);
+}
+
+void member_kill_all(struct coordinator *c)
+{
+	struct member *m;
+
+	list_each(m, &c->members, node)
+		member_kill(m);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A coordinator's life: takes RUNDIR/JOB and DIR over, listens, says that it is ready, runs the loop, leaves when the job has. Owns the loop
+ * and the job's directory. It leaves under the start lock only (rundir.h), after a last look at the accept queue: a launch that
+ * holds that lock has its connection here before it lets go, so nobody joins a coordinator that is gone.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/macro.h"
+#include "base/sys.h"
+#include "coordinator/internal.h"
+
+#define RUN_GRACE_MS 1000 /* for a second launch, or an exec that dials anew */
+#define RUN_END_MS 5000	  /* for killed processes to be gone */
+
+static bool run_wanted(struct coordinator *c)
+{
+	if (c->state == STATE_ENDING)
+		return c->member_count && raw_now_ns() - c->state_since_ns < RUN_END_MS * 1000000ull;
+	if (c->state != STATE_IDLE || c->pruning || c->member_count || c->half_open)
+		return true;
+	return c->options->linger && !c->had_member;
+}
+
+static void run_leave(uv_timer_t *timer)
+{
+	struct coordinator *c = container_of(timer, struct coordinator, leave_timer);
+	int lock;
+
+	if (run_wanted(c)) {
+		run_check_leave(c);
+		return;
+	}
+	lock = rundir_lock(0);
+	if (lock == -EAGAIN) {
+		uv_timer_start(&c->leave_timer, run_leave, 100, 0);
+		return;
+	}
+	connection_accept_all(c);
+	if (run_wanted(c)) {
+		close(lock);
+		return;
+	}
+	c->start_lock_fd = lock;
+	uv_stop(&c->loop);
+}
+
+void run_check_leave(struct coordinator *c)
+{
+	bool ending = c->state == STATE_ENDING;
+
+	if (uv_is_active((uv_handle_t *)&c->leave_timer) || (run_wanted(c) && !ending))
+		return;
+	uv_timer_start(&c->leave_timer, run_leave, ending ? 50 : RUN_GRACE_MS, 0);
+}
+
+static void run_signal(uv_signal_t *handle, int signum)
+{
+	struct coordinator *c = handle->data;
+
+	log_warn("signal %d: the coordinator leaves, the job goes on without checkpoints", signum);
+	conduct_fail(c, -ECANCELED, "the coordinator was ended by signal %d", signum);
+	uv_stop(&c->loop);
+}
+
+static void run_interval(uv_timer_t *timer)
+{
+	struct coordinator *c = container_of(timer, struct coordinator, interval_timer);
+
+	c->interval_due = c->state == STATE_IDLE;
+	conduct_request(c);
+}
+
+/* Many processes are many connections. */
+static void run_raise_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int run_write_text(const struct coordinator *c, const char *name, const char *text)
+{
+	char path[RUNDIR_PATH_MAX + 16];
+	size_t len = strlen(text);
+	int fd, r = 0;
+
+	snprintf(path, sizeof(path), "%s/%s", c->jobdir, name);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	if (write(fd, text, len) != (ssize_t)len)
+		r = -EIO;
+	close(fd);
+	return r;
+}
+
+static int run_write_info(struct coordinator *c)
+{
+	const struct coordinator_options *o = c->options;
+	json_t *info = json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:s, s:s, s:i}", "job", o->job, "dir", o->dir, "pid",
+				 (int)getpid(), "fermata", FERMATA_VERSION, "interval", (int)o->interval_s, "keep",
+				 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "timeout_ms", (int)o->timeout_ms);
+	char *text = info ? json_dumps(info, JSON_INDENT(2)) : NULL, pid[32];
+	int r = text ? run_write_text(c, "info.json", text) : -ENOMEM;
+
+	free(text);
+	json_decref(info);
+	snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+	return r < 0 ? r : run_write_text(c, "pid", pid);
+}
+
+static void run_init_loop(struct coordinator *c)
+{
+	list_init(&c->conns);
+	list_init(&c->members);
+	uv_loop_init(&c->loop);
+	uv_timer_init(&c->loop, &c->phase_timer);
+	uv_timer_init(&c->loop, &c->retry_timer);
+	uv_timer_init(&c->loop, &c->interval_timer);
+	uv_timer_init(&c->loop, &c->leave_timer);
+	uv_timer_init(&c->loop, &c->progress_timer);
+	uv_signal_init(&c->loop, &c->term);
+	uv_signal_init(&c->loop, &c->interrupt);
+	c->term.data = c->interrupt.data = c;
+}
+
+static int run_open(struct coordinator *c)
+{
+	const struct coordinator_options *o = c->options;
+	int r = rundir_job_create(o->job, c->jobdir, c->key);
+
+	if (r < 0) {
+		log_error("job %s: %s", o->job, r == -EBUSY ? "it is running already" : strerror(-r));
+		return r;
+	}
+	c->job_lock_fd = r;
+	r = store_open(&c->store, o->dir);
+	if (r == 0 && o->restart)
+		r = manifest_expect(c, o->restart);
+	if (r == 0) {
+		r = run_write_info(c);
+		if (r == 0)
+			r = connection_listen(c);
+		if (r < 0)
+			log_error("job %s: %s: %s", o->job, c->jobdir, strerror(-r));
+	}
+	return r;
+}
+
+/* From here on nobody listens on the terminal: what is said goes to the job's log. */
+static void run_ready(struct coordinator *c)
+{
+	char path[RUNDIR_PATH_MAX + 16];
+	int fd;
+
+	if (c->options->ready_fd < 0)
+		return;
+	snprintf(path, sizeof(path), "%s/log", c->jobdir);
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (fd >= 0) {
+		dup2(fd, 2);
+		close(fd);
+	}
+	if (raw_write_all(c->options->ready_fd, "ok\n", 3) < 0)
+		log_warn("nobody waits for this coordinator");
+	close(c->options->ready_fd);
+}
+
+static void run_start_timers(struct coordinator *c)
+{
+	const struct coordinator_options *o = c->options;
+
+	uv_signal_start(&c->term, run_signal, SIGTERM);
+	uv_signal_start(&c->interrupt, run_signal, SIGINT);
+	if (o->interval_s)
+		uv_timer_start(&c->interval_timer, run_interval, o->interval_s * 1000ull, o->interval_s * 1000ull);
+	c->state_since_ns = raw_now_ns();
+	if (o->restart) {
+		c->state = STATE_RESTORE;
+		uv_timer_start(&c->phase_timer, conduct_timeout, o->timeout_ms, 0);
+	}
+	run_check_leave(c);
+}
+
+static void run_close_handle(uv_handle_t *handle, void *arg)
+{
+	struct coordinator *c = arg;
+
+	if (handle->type == UV_POLL && handle != (uv_handle_t *)&c->listener)
+		return; /* a connection's: closed with it */
+	if (!uv_is_closing(handle))
+		uv_close(handle, NULL);
+}
+
+static void run_close(struct coordinator *c)
+{
+	struct conn *k, *tmp;
+
+	c->state = STATE_ENDING;
+	list_each_safe(k, tmp, &c->conns, node)
+		connection_close(k);
+	uv_walk(&c->loop, run_close_handle, c);
+	uv_run(&c->loop, UV_RUN_DEFAULT);
+	uv_loop_close(&c->loop);
+	if (c->listen_fd >= 0)
+		close(c->listen_fd);
+	store_close(&c->store);
+	names_clear(c);
+	if (c->job_lock_fd >= 0) {
+		rundir_job_remove(c->jobdir);
+		close(c->job_lock_fd);
+	}
+	if (c->start_lock_fd >= 0)
+		close(c->start_lock_fd);
+	for (uint32_t i = 0; i < c->host_count; i++)
+		free(c->hosts[i]);
+	free(c->hosts);
+	free(c->buckets);
+	free(c->expected);
+}
+
+int coordinator_run(const struct coordinator_options *options)
+{
+	struct coordinator *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return -ENOMEM;
+	c->options = options;
+	c->listen_fd = c->job_lock_fd = c->start_lock_fd = c->store.lock_fd = -EBADF;
+	c->next_member = 1;
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	run_raise_limit();
+	run_init_loop(c);
+	r = run_open(c);
+	if (r == 0) {
+		run_ready(c);
+		run_start_timers(c);
+		uv_run(&c->loop, UV_RUN_DEFAULT);
+		r = c->exit_error;
+	}
+	run_close(c);
+	free(c);
+	return r;
+}
