@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -242,6 +243,7 @@ int coordinator_run(const struct coordinator_options *options)
 	c->options = options;
 	c->listen_fd = c->job_lock_fd = c->start_lock_fd = c->store.lock_fd = -EBADF;
 	c->next_member = 1;
+	umask(077);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	run_raise_limit();
