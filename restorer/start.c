@@ -42,7 +42,7 @@ struct line {
 
 static void line_text(struct line *l, const char *s)
 {
-	while (*s && l->length < sizeof(l->text) - 1)
+	while (*s && l->length < sizeof(l->text) - 2)
 		l->text[l->length++] = *s++;
 }
 
@@ -57,11 +57,12 @@ static void line_number(struct line *l, uint64_t v, unsigned int base)
 		digits[n++] = (char)(d < 10 ? '0' + d : 'a' + d - 10);
 		v /= base;
 	} while (v);
-	while (n && l->length < sizeof(l->text) - 1)
+	while (n && l->length < sizeof(l->text) - 2)
 		l->text[l->length++] = digits[--n];
 }
 
-static void say(const struct restorer *r, const char *kind, const char *step, uint64_t at, long err)
+/* One write, so that lines of several processes do not mix. A NUL behind the line tells `fermata restart` that this is the end. */
+static void say(const struct restorer *r, const char *kind, const char *step, uint64_t at, long err, uint32_t end)
 {
 	struct line l;
 
@@ -77,18 +78,19 @@ static void say(const struct restorer *r, const char *kind, const char *step, ui
 	line_text(&l, ": errno ");
 	line_number(&l, (uint64_t)-err, 10);
 	l.text[l.length++] = '\n';
-	raw_write(r->plan ? (int)r->plan->log_fd : 2, l.text, l.length);
+	l.text[l.length] = 0;
+	raw_write(r->plan ? (int)r->plan->log_fd : 2, l.text, l.length + end);
 }
 
 void fail(const struct restorer *r, const char *step, uint64_t at, long err)
 {
-	say(r, " cannot be restored: ", step, at, err);
+	say(r, " cannot be restored: ", step, at, err, 1);
 	raw_exit_group(5);
 }
 
 void warn(const struct restorer *r, const char *step, uint64_t at, long err)
 {
-	say(r, ": ", step, at, err);
+	say(r, ": ", step, at, err, 0);
 }
 
 static void read_plan(struct restorer *r, void *to, uint64_t size)

@@ -134,6 +134,8 @@ void threads_restore(struct restorer *r)
 	}
 	process_send_pending(r);
 	process_start_timers(r);
+	if (r->plan->log_fd > 2)
+		raw_close((int)r->plan->log_fd); /* the reader sees its end once every process is restored */
 	__atomic_store_n(&r->go, 1, __ATOMIC_RELEASE);
 	wake_all(&r->go);
 	if (!leader)
