@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * fermata restart: brings a job back from a checkpoint and stays in the foreground for it.
+ *
+ *   find, open, check  ->  coordinator (a daemon)  ->  capsule with its processes  ->  the coordinator says "complete"
+ *   ->  wait: signals and the terminal are passed on, the roots' exit statuses become ours
+ *
+ * Four things are listened to in one loop: the capsule's init (socket), the restorers (log pipe), the coordinator (link), signals. Until
+ * the restart is complete any failure ends the capsule: its init is killed, and the kernel kills all in it.
+ */
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/restart.h"
+#include "protocol/link.h"
+
+enum { WATCH_INIT, WATCH_LOG, WATCH_LINK, WATCH_SIGNAL, WATCH_COUNT };
+
+struct session {
+	struct restart *restart;
+	struct link link;
+	pid_t init;
+	struct pollfd watch[WATCH_COUNT];
+	bool complete;	  /* the job runs again */
+	bool failed;	  /* it never will; the cause has been said */
+	bool init_ended;
+	bool has_terminal; /* we gave it away */
+	int worst;	  /* the first wait status that is not 0 */
+	size_t roots;
+};
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* ---- the coordinator ---- */
+
+/* Started anew for this job; tells us how the restart ends. 0 or an exit code, the reason said. */
+static int start_coordinator(struct session *s)
+{
+	struct restart *r = s->restart;
+	struct job_options options = {
+		.name = r->job,
+		.dir = r->dir,
+		.compress = r->compress,
+		.rdma = r->rdma,
+		.interval = r->interval_s,
+		.keep = r->keep,
+		.timeout = r->timeout_ms / 1000,
+		.interval_given = true,
+		.keep_given = true,
+		.timeout_given = r->timeout_ms >= 1000,
+		.restart = r->checkpoint,
+	};
+	struct job job;
+	int err = job_start(&options, &job);
+
+	if (err < 0)
+		return err == -EEXIST ? CLI_USAGE : CLI_CANNOT;
+	s->link = job.link;
+	if (strlen(job.jobdir) >= sizeof(r->rundir)) {
+		warnx("%s: the path is too long", job.jobdir);
+		return CLI_CANNOT;
+	}
+	strcpy(r->rundir, job.jobdir);
+	err = link_send(&s->link, MSG_WAIT_RESTART, NULL, 0);
+	if (err < 0)
+		warnx("the coordinator of job %s: %s", r->job, strerror(-err));
+	return err < 0 ? CLI_CANNOT : 0;
+}
+
+static void hear_coordinator(struct session *s)
+{
+	const struct msg_restart_result *result;
+	struct link_message m;
+	int err = link_receive(&s->link, &m, 5000);
+
+	s->watch[WATCH_LINK].fd = -1;
+	if (err < 0) {
+		warnx("the coordinator of job %s is gone", s->restart->job);
+		s->failed = true;
+		return;
+	}
+	result = (const void *)m.data;
+	if (m.type != MSG_RESTART_RESULT || m.length < sizeof(*result)) {
+		warnx("the coordinator of job %s gives an unknown answer (%u)", s->restart->job, m.type);
+		s->failed = true;
+	} else if (result->error) {
+		size_t length = m.length - sizeof(*result);
+
+		if (length > result->text_length)
+			length = result->text_length;
+		if (!s->failed)
+			warnx("%.*s", (int)length, (const char *)(result + 1));
+		s->failed = true;
+	} else {
+		s->complete = true;
+	}
+}
+
+/* ---- the capsule ---- */
+
+static void tell_init(const struct session *s, uint32_t word, int32_t pid, int32_t value)
+{
+	struct capsule_message m = { word, pid, value };
+
+	(void)send(s->watch[WATCH_INIT].fd, &m, sizeof(m), MSG_NOSIGNAL);
+}
+
+/* A shell's rule: the terminal is ours to give if our own group has it. */
+static void give_terminal(struct session *s)
+{
+	if (!isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp())
+		return;
+	s->has_terminal = true;
+	tell_init(s, CAPSULE_FOREGROUND, 0, 0);
+}
+
+static void take_terminal(struct session *s)
+{
+	if (s->has_terminal)
+		tcsetpgrp(STDIN_FILENO, getpgrp());
+	s->has_terminal = false;
+}
+
+static void hear_init(struct session *s)
+{
+	struct capsule_message m;
+	ssize_t n = recv(s->watch[WATCH_INIT].fd, &m, sizeof(m), MSG_DONTWAIT);
+
+	if (n != sizeof(m)) {
+		if (n == 0)
+			s->watch[WATCH_INIT].fd = -1;
+		return;
+	}
+	switch (m.word) {
+	case CAPSULE_FAILED:
+		s->failed = true;
+		break;
+	case CAPSULE_EXITED:
+		if (!s->complete && !s->failed) {
+			warnx("process %d ended before the restart was complete (%s %d)", m.pid,
+			      WIFSIGNALED(m.value) ? "signal" : "status",
+			      WIFSIGNALED(m.value) ? WTERMSIG(m.value) : WEXITSTATUS(m.value));
+			s->failed = true;
+		}
+		if (m.value && !s->worst)
+			s->worst = m.value;
+		break;
+	case CAPSULE_STOPPED: /* stop as well, so that the shell sees it */
+		if (!s->has_terminal && !isatty(STDIN_FILENO))
+			break;
+		take_terminal(s);
+		raise(SIGSTOP);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Lines of the restorers; a NUL: one of them has ended. */
+static void hear_restorers(struct session *s)
+{
+	char text[1024];
+	ssize_t n = read(s->watch[WATCH_LOG].fd, text, sizeof(text));
+
+	if (n <= 0) {
+		close(s->watch[WATCH_LOG].fd);
+		s->watch[WATCH_LOG].fd = -1;
+		return;
+	}
+	for (ssize_t i = 0; i < n; i++) {
+		if (text[i])
+			fputc(text[i], stderr);
+		else
+			s->failed = true;
+	}
+}
+
+static void hear_signal(struct session *s)
+{
+	struct signalfd_siginfo info;
+	bool from_terminal;
+
+	if (read(s->watch[WATCH_SIGNAL].fd, &info, sizeof(info)) != sizeof(info))
+		return;
+	from_terminal = info.ssi_code == SI_KERNEL;
+	switch (info.ssi_signo) {
+	case SIGCHLD:
+		if (waitpid(s->init, NULL, WNOHANG) == s->init)
+			s->init_ended = true;
+		return;
+	case SIGTSTP:
+		if (from_terminal)
+			raise(SIGSTOP); /* the terminal has stopped the programs of our group */
+		break;
+	case SIGCONT:
+		give_terminal(s);
+		tell_init(s, CAPSULE_SIGNAL, 1, SIGCONT);
+		return;
+	default:
+		break;
+	}
+	if (!s->complete && (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)) {
+		warnx("interrupted; the checkpoint is as it was");
+		s->failed = true;
+		return;
+	}
+	tell_init(s, CAPSULE_SIGNAL, from_terminal, (int32_t)info.ssi_signo);
+}
+
+/* ---- the command ---- */
+
+static int watch_signals(void)
+{
+	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,
+				      SIGWINCH, SIGCONT, SIGTSTP, SIGCHLD, SIGALRM };
+	sigset_t set, more;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+		sigaddset(&set, wanted[i]);
+	more = set;
+	sigaddset(&more, SIGTTOU); /* taking the terminal back from the background */
+	sigaddset(&more, SIGPIPE);
+	sigprocmask(SIG_BLOCK, &more, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void listen_once(struct session *s)
+{
+	if (poll(s->watch, WATCH_COUNT, -1) < 0)
+		return;
+	if (s->watch[WATCH_LOG].revents)
+		hear_restorers(s);
+	if (s->watch[WATCH_INIT].revents)
+		hear_init(s);
+	if (s->watch[WATCH_LINK].revents)
+		hear_coordinator(s);
+	if (s->watch[WATCH_SIGNAL].revents)
+		hear_signal(s);
+}
+
+static void end_capsule(struct session *s)
+{
+	if (s->init > 0 && !s->init_ended) {
+		kill(s->init, SIGKILL);
+		waitpid(s->init, NULL, 0);
+	}
+	s->init_ended = true;
+	if (s->link.fd >= 0)
+		link_send(&s->link, MSG_QUIT, NULL, 0);
+}
+
+/* Ends as the program did. */
+static int exit_status(const struct session *s)
+{
+	struct rlimit none = { 0, 0 };
+	sigset_t all;
+
+	if (!s->worst)
+		return 0;
+	if (WIFEXITED(s->worst))
+		return WEXITSTATUS(s->worst);
+	if (s->roots == 1) {
+		setrlimit(RLIMIT_CORE, &none);
+		signal(WTERMSIG(s->worst), SIG_DFL);
+		sigfillset(&all);
+		sigprocmask(SIG_UNBLOCK, &all, NULL);
+		raise(WTERMSIG(s->worst));
+	}
+	return 128 + WTERMSIG(s->worst);
+}
+
+static int conduct(struct session *s, double since)
+{
+	struct restart *r = s->restart;
+
+	while (!s->complete && !s->failed && !s->init_ended)
+		listen_once(s);
+	if (!s->complete) {
+		end_capsule(s);
+		while (s->watch[WATCH_LOG].fd >= 0) /* what the restorers have said */
+			hear_restorers(s);
+		return CLI_CANNOT;
+	}
+	link_close(&s->link);
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "fermata: job %s goes on after %.2f s\n", r->job, now() - since);
+	give_terminal(s);
+	while (!s->init_ended)
+		listen_once(s);
+	while (s->watch[WATCH_INIT].fd >= 0)
+		hear_init(s);
+	take_terminal(s);
+	return exit_status(s);
+}
+
+static int start_capsule(struct session *s)
+{
+	int log[2], socket = -1;
+
+	if (pipe2(log, O_CLOEXEC) < 0) {
+		warn("the restorers' pipe");
+		return CLI_CANNOT;
+	}
+	s->restart->log_fd = log[1];
+	s->init = restart_capsule_start(s->restart, &socket);
+	close(log[1]);
+	s->watch[WATCH_LOG] = (struct pollfd){ .fd = log[0], .events = POLLIN };
+	s->watch[WATCH_INIT] = (struct pollfd){ .fd = socket, .events = POLLIN };
+	return s->init < 0 ? CLI_CANNOT : 0;
+}
+
+/* Descriptors 0, 1 and 2 exist: the programs' standard ones are made of them. */
+static void open_standard(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	close(fd);
+}
+
+static int run(struct restart *r)
+{
+	struct session s = { .restart = r, .link = { .fd = -EBADF }, .init = -1 };
+	double since = now();
+	int code = restart_shared_create(r);
+
+	if (!code)
+		code = restart_tree_link(r);
+	if (!code)
+		code = start_coordinator(&s);
+	if (code)
+		goto out;
+	for (size_t i = 0; i < r->count; i++)
+		s.roots += !r->processes[i].parent;
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "fermata: job %s: %zu processes, %.1f MiB from %s\n", r->job, r->count,
+			(double)r->memory / 1048576.0, r->checkpoint);
+	s.watch[WATCH_SIGNAL] = (struct pollfd){ .fd = watch_signals(), .events = POLLIN };
+	s.watch[WATCH_LINK] = (struct pollfd){ .fd = s.link.fd, .events = POLLIN };
+	code = start_capsule(&s);
+	if (code)
+		end_capsule(&s);
+	else
+		code = conduct(&s, since);
+out:
+	link_close(&s.link);
+	return code;
+}
+
+static const char restart_help[] =
+	"Usage: fermata restart [--no-verify] CHECKPOINT\n"
+	"Brings a job back from a checkpoint's directory, or from the newest one in a job's directory, and stays\n"
+	"in the foreground for it: standard input and output, signals and exit status are the programs'.\n"
+	"  --no-verify   check the images' structure only, not every block\n"
+	"Exit status: the programs' own; 2 usage or the job is running; 3 nothing to restart;\n"
+	"5 cannot restart here (each reason is said); 6 image damaged.\n";
+
+static const struct option restart_long[] = {
+	{ "verify", no_argument, NULL, 'v' },
+	{ "no-verify", no_argument, NULL, 'n' },
+	{ "help", no_argument, NULL, 'h' },
+	{ 0 },
+};
+
+int cmd_restart(int argc, char **argv)
+{
+	struct restart r = { .verify = true, .log_fd = -1 };
+	int code, o;
+
+	while ((o = getopt_long(argc, argv, "h", restart_long, NULL)) != -1) {
+		switch (o) {
+		case 'v': r.verify = true; break;
+		case 'n': r.verify = false; break;
+		case 'h': fputs(restart_help, stdout); return CLI_OK;
+		default: fputs(restart_help, stderr); return CLI_USAGE;
+		}
+	}
+	if (optind + 1 != argc) {
+		fputs(restart_help, stderr);
+		return CLI_USAGE;
+	}
+	open_standard();
+	code = paths_lib("fermata/restorer", r.restorer, sizeof(r.restorer)) < 0 ? CLI_CANNOT : 0;
+	if (!code)
+		code = restart_find(&r, argv[optind]);
+	if (!code)
+		code = restart_open(&r);
+	if (!code)
+		code = restart_check(&r);
+	if (!code)
+		code = run(&r);
+	restart_close(&r);
+	return code;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the files of `fermata restart` share.
+ *
+ *   restart.c          the command: coordinator, capsule, waiting for the job
+ *   restart_find.c     which checkpoint, and what it consists of
+ *   restart_check.c    reads the images and says whether they can run here, before anything is touched
+ *   restart_plan.c     an image becomes a plan for the restorer
+ *   restart_capsule.c  the namespaces and their process 1
+ *   restart_tree.c     the process tree: pids, sessions, groups
+ *
+ *   fermata restart ---socket--- capsule's init (pid 1) ---fork, with the old pid--- process -exec-> restorer
+ *    (waits, forwards signals)                              \--- ...
+ */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cli/cli.h"
+#include "image/plan.h"
+#include "image/reader.h"
+
+struct restart_process {
+	char path[PATH_MAX]; /* of its image */
+	char digest[33];     /* hexadecimal, as the manifest names it */
+	struct image *image;
+	const struct image_process *info;
+	struct restart_process *parent; /* NULL: a child of the capsule's init */
+	uint32_t helper_tid;		/* first of its PLAN_EAGER_MAX spare thread ids */
+	uint32_t carrier_pid;		/* spare: of the short-lived process that forks an orphan into its session */
+};
+
+/* Shared memory without a name, mapped by one or several processes: made once, inherited by all. */
+struct restart_shared {
+	uint64_t dev, ino, size;
+	int fd;
+};
+
+struct restart {
+	char checkpoint[PATH_MAX]; /* directory of the checkpoint, absolute */
+	char dir[PATH_MAX];	   /* the job's: where the next ones go */
+	char job[64];
+	char rundir[108];	   /* of the new coordinator */
+	char restorer[PATH_MAX];
+	bool verify;
+	struct restart_process *processes;
+	size_t count;
+	struct restart_shared *shared;
+	size_t shared_count;
+	char compress[16], rdma[16];
+	unsigned int interval_s, keep, timeout_ms;
+	uint64_t memory; /* bytes to be read */
+	int log_fd;	 /* pipe to `fermata restart`: lines to be shown; a NUL says that a process failed; its end: all restored */
+};
+
+/* Between `fermata restart` and the capsule's init: datagrams of a socket pair. */
+enum capsule_word {
+	CAPSULE_READY = 1, /* init: every process is handed to the restorer */
+	CAPSULE_FAILED,	   /* init: it was not; the cause has been said */
+	CAPSULE_EXITED,	   /* init: @pid ended with @value, a wait status; one of the tree's roots */
+	CAPSULE_STOPPED,   /* init: @pid was stopped from the terminal by signal @value */
+	CAPSULE_SIGNAL,	   /* restart: pass signal @value on; @pid 1: it came from the terminal */
+	CAPSULE_FOREGROUND, /* restart: the terminal is yours */
+};
+
+struct capsule_message {
+	uint32_t word;
+	int32_t pid, value;
+};
+
+/* ---- restart_find.c ---- 0 or an exit code, the reason said ---- */
+int restart_find(struct restart *r, const char *argument);
+
+/* ---- restart_check.c ---- all answer 0 or an exit code, the reasons said ---- */
+int restart_open(struct restart *r);  /* opens and verifies the images */
+int restart_check(struct restart *r); /* can they run here? */
+void restart_close(struct restart *r);
+
+/* ---- restart_plan.c ---- */
+int restart_shared_create(struct restart *r); /* 0 or an exit code */
+/* In the process itself: opens its files, writes its plan, becomes the restorer. Returns only on failure, which it has said. */
+void restart_exec(const struct restart *r, const struct restart_process *p);
+
+/* ---- restart_capsule.c ---- */
+/* The pid of the capsule's init and the socket to it, or a negative exit code. */
+int restart_capsule_start(const struct restart *r, int *ret_socket);
+bool restart_raise_ambient(void);
+
+/* ---- restart_tree.c ---- */
+int restart_tree_link(struct restart *r); /* who is whose child; 0 or an exit code */
+/* In the capsule's init: forks all. 0 when each is about to become the restorer; -errno, said. */
+int restart_tree_fork(const struct restart *r);

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Everything that can be known before a restart touches anything: the images are whole, and this host can run them. All reasons
+ * are said, not the first one only. Owns the opened images.
+ */
+#include "cli/restart.h"
+
+#include <err.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "image/hash.h"
+#include "image/writer.h"
+
+#define NS_PER_S 1000000000ull
+
+/* ---- the images are whole ---- */
+
+/* The manifest and the image were written by two processes: they must speak of the same bytes. */
+static int check_digest(const struct restart_process *p)
+{
+	uint8_t digest[16];
+	char text[33];
+
+	image_digest(p->image, digest);
+	for (size_t i = 0; i < sizeof(digest); i++)
+		snprintf(text + 2 * i, 3, "%02x", digest[i]);
+	if (!p->digest[0] || !strcmp(text, p->digest))
+		return 0;
+	warnx("%s: it is not the image that the manifest names", p->path);
+	return CLI_DAMAGED;
+}
+
+static int open_one(struct restart *r, struct restart_process *p)
+{
+	struct image_error error = { 0 };
+	size_t n;
+	const Elf64_Phdr *s;
+	int err = image_open(p->path, &p->image, &error);
+
+	if (!err && r->verify)
+		err = image_verify(p->image, (unsigned int)sysconf(_SC_NPROCESSORS_ONLN), &error);
+	if (err) {
+		warnx("%s", error.text);
+		return CLI_DAMAGED;
+	}
+	p->info = image_get_process(p->image);
+	s = image_get_segments(p->image, &n);
+	for (size_t i = 0; i < n; i++)
+		r->memory += s[i].p_filesz;
+	return check_digest(p);
+}
+
+int restart_open(struct restart *r)
+{
+	int worst = 0;
+
+	for (size_t i = 0; i < r->count; i++) {
+		int code = open_one(r, &r->processes[i]);
+
+		worst = code ? code : worst;
+	}
+	return worst;
+}
+
+void restart_close(struct restart *r)
+{
+	for (size_t i = 0; i < r->count; i++)
+		image_free(r->processes[i].image);
+	for (size_t i = 0; i < r->shared_count; i++)
+		close(r->shared[i].fd);
+	free(r->processes);
+	free(r->shared);
+}
+
+/* ---- this host can run them ---- */
+
+struct host {
+	struct image_cpu cpu;
+	struct utsname name;
+	uint64_t vdso_start, vdso_end;
+	struct {
+		uint64_t start, end;
+	} kernel[8]; /* VMAs of vvar and vdso */
+	size_t kernel_count;
+	uint8_t vdso_digest[16];
+};
+
+static int host_probe(struct host *h)
+{
+	struct image_piece piece;
+	char line[512];
+	FILE *f = fopen("/proc/self/maps", "re");
+
+	memset(h, 0, sizeof(*h));
+	image_cpu_probe(&h->cpu);
+	uname(&h->name);
+	while (f && fgets(line, sizeof(line), f)) {
+		unsigned long start, end;
+
+		if ((!strstr(line, "[vvar") && !strstr(line, "[vdso]")) || sscanf(line, "%lx-%lx", &start, &end) != 2 ||
+		    h->kernel_count == 8)
+			continue;
+		h->kernel[h->kernel_count].start = start;
+		h->kernel[h->kernel_count++].end = end;
+		if (strstr(line, "[vdso]")) {
+			h->vdso_start = start;
+			h->vdso_end = end;
+		}
+	}
+	if (f)
+		fclose(f);
+	if (!h->vdso_start || h->vdso_start != getauxval(AT_SYSINFO_EHDR))
+		return -ENOENT;
+	piece = (struct image_piece){ (const void *)h->vdso_start, h->vdso_end - h->vdso_start };
+	image_hash128(&piece, 1, h->vdso_digest);
+	return 0;
+}
+
+static bool same_vdso(const struct host *h, const struct restart_process *p)
+{
+	size_t n, found = 0;
+	const struct image_mapping *m = image_get_mappings(p->image, &n);
+
+	for (size_t i = 0; i < n; i++) {
+		if (m[i].kind != IMAGE_MAPPING_VDSO)
+			continue;
+		if (found == h->kernel_count ||
+		    m[i].start - p->info->vdso_start != h->kernel[found].start - h->vdso_start ||
+		    m[i].end - p->info->vdso_start != h->kernel[found].end - h->vdso_start)
+			return false;
+		found++;
+	}
+	return found == h->kernel_count &&
+	       !memcmp(image_get_host(p->image)->vdso_digest, h->vdso_digest, sizeof(h->vdso_digest));
+}
+
+static int check_host(const struct host *h, const struct restart_process *p)
+{
+	const struct image_host *saved = image_get_host(p->image);
+	char missing[512];
+	int bad = 0;
+
+	if (image_cpu_missing(image_get_cpu(p->image), &h->cpu, missing, sizeof(missing))) {
+		warnx("process %u needs CPU features that this host (%.48s) lacks: %s", p->info->pid, h->cpu.model, missing);
+		bad = 1;
+	}
+	if (saved->page_size != (uint32_t)sysconf(_SC_PAGESIZE)) {
+		warnx("process %u: the image has pages of %u bytes, this host of %ld", p->info->pid, saved->page_size,
+		      sysconf(_SC_PAGESIZE));
+		bad = 1;
+	}
+	if (!same_vdso(h, p)) {
+		warnx("process %u: its kernel %.64s gave it another vdso than this one (%s) would; restart it on a host"
+		      " with the same kernel",
+		      p->info->pid, saved->kernel, h->name.release);
+		bad = 1;
+	}
+	if (p->info->uid != geteuid()) {
+		warnx("process %u belongs to user %u, you are user %u", p->info->pid, p->info->uid, geteuid());
+		bad = 1;
+	}
+	return bad;
+}
+
+static int check_mapped_file(const struct restart_process *p, const struct image_mapping *m)
+{
+	const char *path = image_mapping_path(p->image, m);
+	struct stat st;
+
+	if (stat(path, &st) < 0) {
+		warn("process %u maps %s", p->info->pid, path);
+		return 1;
+	}
+	if (m->kind == IMAGE_MAPPING_SHARED_FILE) { /* its content may have gone on; its pages must exist */
+		if ((uint64_t)st.st_size >= m->file_size)
+			return 0;
+		warnx("process %u maps %s: it has %lld bytes now, %llu are mapped", p->info->pid, path,
+		      (long long)st.st_size, (unsigned long long)m->file_size);
+		return 1;
+	}
+	if ((uint64_t)st.st_size != m->file_size ||
+	    (uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec != m->file_mtime_ns) {
+		warnx("process %u maps %s, which has changed since the checkpoint", p->info->pid, path);
+		return 1;
+	}
+	return 0;
+}
+
+static int check_files(const struct restart_process *p)
+{
+	const char *last = "";
+	struct stat st;
+	size_t n;
+	const struct image_mapping *m = image_get_mappings(p->image, &n);
+	int bad = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const char *path = image_mapping_path(p->image, &m[i]);
+
+		if ((m[i].kind != IMAGE_MAPPING_FILE && m[i].kind != IMAGE_MAPPING_SHARED_FILE) || !strcmp(path, last))
+			continue;
+		bad |= check_mapped_file(p, &m[i]);
+		last = path;
+	}
+	if (access(p->info->exe, X_OK) < 0) {
+		warn("process %u: its program %s", p->info->pid, p->info->exe);
+		bad = 1;
+	}
+	if (stat(p->info->cwd, &st) < 0 || access(p->info->cwd, X_OK) < 0) {
+		warn("process %u: its working directory %s", p->info->pid, p->info->cwd);
+		bad = 1;
+	}
+	return bad;
+}
+
+int restart_check(struct restart *r)
+{
+	struct host host;
+	int bad = 0;
+
+	if (host_probe(&host) < 0) {
+		warnx("this kernel gives programs no vdso");
+		return CLI_CANNOT;
+	}
+	for (size_t i = 0; i < r->count; i++) {
+		bad |= check_host(&host, &r->processes[i]);
+		bad |= check_files(&r->processes[i]);
+	}
+	if (access(r->restorer, X_OK) < 0) {
+		warn("%s", r->restorer);
+		bad = 1;
+	}
+	return bad ? CLI_CANNOT : 0;
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * An image becomes a plan (image/plan.h). Runs in the new process, after the fork: its files are opened in the capsule's mount
+ * namespace and their numbers are its own. Owns the shared memory objects, which are made before any process.
+ *
+ * Holes of the image are zeros. In anonymous memory they are left untouched; over a file's pages they have to be read as any
+ * other, or the file would show through.
+ */
+#include "cli/restart.h"
+
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/macro.h"
+
+#define LOAD_MAX (4ull << 20) /* one read of a helper */
+#define HOLE_FIRST 0x100000000000ull
+#define HOLE_STEP (1ull << 30)
+
+struct building {
+	const struct restart *restart;
+	const struct restart_process *process;
+	struct plan_mapping *mappings;
+	struct plan_load *loads;
+	size_t mapping_count, load_count, load_room;
+};
+
+static struct restart_shared *find_shared(const struct restart *r, const struct image_mapping *m)
+{
+	for (size_t i = 0; i < r->shared_count; i++)
+		if (r->shared[i].dev == m->dev && r->shared[i].ino == m->ino)
+			return &r->shared[i];
+	return NULL;
+}
+
+static int note_shared(struct restart *r, const struct image_mapping *m)
+{
+	struct restart_shared *s = find_shared(r, m), *more;
+	uint64_t size = m->offset + (m->end - m->start);
+
+	if (!s) {
+		more = reallocarray(r->shared, r->shared_count + 1, sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		r->shared = more;
+		s = &more[r->shared_count++];
+		*s = (struct restart_shared){ .dev = m->dev, .ino = m->ino, .fd = -1 };
+	}
+	if (s->size < size)
+		s->size = size;
+	return 0;
+}
+
+int restart_shared_create(struct restart *r)
+{
+	for (size_t p = 0; p < r->count; p++) {
+		size_t n;
+		const struct image_mapping *m = image_get_mappings(r->processes[p].image, &n);
+
+		for (size_t i = 0; i < n; i++)
+			if (m[i].kind == IMAGE_MAPPING_SHARED_ANON && note_shared(r, &m[i]) < 0) {
+				warnx("out of memory");
+				return CLI_CANNOT;
+			}
+	}
+	for (size_t i = 0; i < r->shared_count; i++) {
+		struct restart_shared *s = &r->shared[i];
+
+		s->fd = memfd_create("shared", MFD_CLOEXEC);
+		if (s->fd < 0 || ftruncate(s->fd, (off_t)s->size) < 0) {
+			warn("shared memory of %llu bytes", (unsigned long long)s->size);
+			return CLI_CANNOT;
+		}
+	}
+	return 0;
+}
+
+/* A descriptor that lives over exec, or -errno after it has said why. */
+static int open_mapped(const struct building *b, const struct image_mapping *m)
+{
+	const char *path = image_mapping_path(b->process->image, m);
+	int fd = -1;
+
+	if (m->kind == IMAGE_MAPPING_SHARED_FILE)
+		fd = open(path, O_RDWR);
+	if (fd < 0)
+		fd = open(path, O_RDONLY);
+	if (fd < 0) {
+		fd = -errno;
+		warn("process %u: mapped file %s", b->process->info->pid, path);
+	}
+	return fd;
+}
+
+/* Mappings of one file stand together as a rule: the one before is looked at only. */
+static int mapping_fd(const struct building *b, const struct image_mapping *m, size_t index)
+{
+	const struct image_mapping *before = m - 1;
+
+	switch (m->kind) {
+	case IMAGE_MAPPING_SHARED_ANON: {
+		int fd = dup(find_shared(b->restart, m)->fd);
+
+		if (fd < 0)
+			warn("process %u: shared memory", b->process->info->pid);
+		return fd < 0 ? -errno : fd;
+	}
+	case IMAGE_MAPPING_FILE:
+	case IMAGE_MAPPING_SHARED_FILE:
+		if (index && before->kind == m->kind && before->dev == m->dev && before->ino == m->ino &&
+		    !strcmp(image_mapping_path(b->process->image, before), image_mapping_path(b->process->image, m)))
+			return b->mappings[index - 1].fd;
+		return open_mapped(b, m);
+	default:
+		return -1;
+	}
+}
+
+static uint32_t mapping_flags(const struct image_mapping *m)
+{
+	uint32_t flags = 0;
+
+	if (m->flags & IMAGE_MAPPING_GROWSDOWN)
+		flags |= MAP_GROWSDOWN;
+	if (m->flags & IMAGE_MAPPING_NORESERVE)
+		flags |= MAP_NORESERVE;
+	switch (m->kind) {
+	case IMAGE_MAPPING_ANON:
+		return flags | MAP_PRIVATE | MAP_ANONYMOUS;
+	case IMAGE_MAPPING_FILE:
+		return flags | MAP_PRIVATE;
+	default:
+		return flags | MAP_SHARED;
+	}
+}
+
+static int add_mappings(struct building *b)
+{
+	size_t n;
+	const struct image_mapping *m = image_get_mappings(b->process->image, &n);
+
+	b->mappings = calloc(n + 1, sizeof(*b->mappings));
+	if (!b->mappings)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		int fd = mapping_fd(b, &m[i], i);
+
+		if (fd < -1)
+			return fd;
+		b->mappings[b->mapping_count++] = (struct plan_mapping){
+			.start = m[i].start,
+			.end = m[i].end,
+			.kind = m[i].kind,
+			.prot = m[i].prot,
+			.mmap_flags = mapping_flags(&m[i]),
+			.fd = fd,
+			.offset = fd >= 0 ? m[i].offset : 0,
+		};
+	}
+	return 0;
+}
+
+static int add_load(struct building *b, uint64_t address, uint64_t length, uint64_t offset)
+{
+	while (length) {
+		uint64_t piece = length < LOAD_MAX ? length : LOAD_MAX;
+
+		if (b->load_count == b->load_room) {
+			size_t room = b->load_room ? b->load_room * 2 : 256;
+			struct plan_load *more = reallocarray(b->loads, room, sizeof(*more));
+
+			if (!more)
+				return -ENOMEM;
+			b->loads = more;
+			b->load_room = room;
+		}
+		b->loads[b->load_count++] = (struct plan_load){ address, piece, offset };
+		address += piece;
+		offset += piece;
+		length -= piece;
+	}
+	return 0;
+}
+
+/* The parts of a segment that are not holes. A file system without holes shows none. */
+static int add_data(struct building *b, const Elf64_Phdr *s)
+{
+	int fd = image_fd(b->process->image);
+	off_t at = (off_t)s->p_offset, end = at + (off_t)s->p_filesz;
+
+	while (at < end) {
+		off_t data = lseek(fd, at, SEEK_DATA), hole;
+
+		if (data < 0 && errno == ENXIO)
+			return 0;
+		if (data < 0)
+			data = at;
+		hole = lseek(fd, data, SEEK_HOLE);
+		data = (off_t)ALIGN_DOWN((uint64_t)data, 4096);
+		if (data < at)
+			data = at;
+		hole = hole < 0 ? end : (off_t)ALIGN_UP((uint64_t)hole, 4096);
+		if (hole > end)
+			hole = end;
+		if (data < hole && add_load(b, s->p_vaddr + (uint64_t)data - s->p_offset, (uint64_t)(hole - data),
+					    (uint64_t)data) < 0)
+			return -ENOMEM;
+		at = hole > data ? hole : end;
+	}
+	return 0;
+}
+
+static int add_loads(struct building *b)
+{
+	size_t n, mapping = 0;
+	const Elf64_Phdr *s = image_get_segments(b->process->image, &n);
+	int err = 0;
+
+	for (size_t i = 0; i < n && !err; i++) {
+		while (mapping < b->mapping_count && b->mappings[mapping].end <= s[i].p_vaddr)
+			mapping++;
+		if (mapping == b->mapping_count)
+			return -EINVAL;
+		switch (b->mappings[mapping].kind) {
+		case IMAGE_MAPPING_ANON:
+		case IMAGE_MAPPING_SHARED_ANON:
+			err = add_data(b, &s[i]);
+			break;
+		case IMAGE_MAPPING_FILE:
+			err = add_load(b, s[i].p_vaddr, s[i].p_filesz, s[i].p_offset);
+			break;
+		default: /* the file is the content; the kernel's own pages */
+			break;
+		}
+	}
+	return err;
+}
+
+/* Free in the image and where the kernel itself puts nothing: well below any mmap base, far above a fixed-address program. */
+static uint64_t find_hole(const struct building *b, uint64_t size)
+{
+	uint64_t at = HOLE_FIRST;
+
+	for (size_t i = 0; i < b->mapping_count; i++) {
+		const struct plan_mapping *m = &b->mappings[i];
+
+		if (m->end + HOLE_STEP <= at)
+			continue;
+		if (m->start >= at + size + HOLE_STEP)
+			break;
+		at = ALIGN_UP(m->end + HOLE_STEP, HOLE_STEP);
+	}
+	return at;
+}
+
+static uint32_t reading_threads(const struct building *b)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN), share = cpus / (long)b->restart->count;
+
+	if (share < 2)
+		return b->restart->count > (size_t)cpus ? 1 : 2;
+	return share > 8 ? 8 : (uint32_t)share;
+}
+
+static void fill_head(const struct building *b, struct plan *p, size_t threads)
+{
+	const struct restart *r = b->restart;
+	uint32_t exe;
+
+	p->magic = PLAN_MAGIC;
+	p->mapping_count = (uint32_t)b->mapping_count;
+	p->load_count = (uint32_t)b->load_count;
+	p->thread_count = (uint32_t)threads;
+	p->mappings = sizeof(*p);
+	p->loads = p->mappings + b->mapping_count * sizeof(*b->mappings);
+	p->threads = p->loads + b->load_count * sizeof(*b->loads);
+	p->signals = p->threads + threads * sizeof(struct image_thread);
+	p->size = p->signals + 64 * sizeof(struct image_sigaction);
+	p->process = *b->process->info;
+	p->helper_tid = b->process->helper_tid;
+	p->eager_threads = reading_threads(b);
+	p->log_fd = (uint32_t)dup(r->log_fd);
+	exe = (uint32_t)open(p->process.exe, O_RDONLY); /* UINT32_MAX: /proc/self/exe stays the restorer */
+	p->hole_start = find_hole(b, plan_hole_size(p));
+	p->hole_end = p->hole_start + plan_hole_size(p);
+	p->restart = (struct image_restart){
+		.size = sizeof(p->restart),
+		.hole_start = p->hole_start,
+		.hole_end = p->hole_end,
+		.stdio = { 0, 1, 2 },
+		.exe_fd = exe,
+		.caps = p->process.uid != 0,
+	};
+	memcpy(p->restart.rundir, r->rundir, sizeof(p->restart.rundir));
+}
+
+static int write_all(int fd, const void *data, size_t size)
+{
+	const char *at = data;
+
+	while (size) {
+		ssize_t n = write(fd, at, size);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n ? -errno : -EIO;
+		at += n;
+		size -= (size_t)n;
+	}
+	return 0;
+}
+
+static int write_plan(const struct building *b)
+{
+	size_t threads;
+	const struct image_thread *t = image_get_threads(b->process->image, &threads);
+	struct plan p = { 0 };
+	int fd = memfd_create("plan", 0), err;
+
+	if (fd < 0)
+		return -errno;
+	fill_head(b, &p, threads);
+	err = write_all(fd, &p, sizeof(p));
+	if (!err)
+		err = write_all(fd, b->mappings, b->mapping_count * sizeof(*b->mappings));
+	if (!err)
+		err = write_all(fd, b->loads, b->load_count * sizeof(*b->loads));
+	if (!err)
+		err = write_all(fd, t, threads * sizeof(*t));
+	if (!err)
+		err = write_all(fd, image_get_signals(b->process->image), 64 * sizeof(struct image_sigaction));
+	return err ? err : fd;
+}
+
+void restart_exec(const struct restart *r, const struct restart_process *p)
+{
+	struct building b = { .restart = r, .process = p };
+	char plan_text[16], image_text[16];
+	int plan_fd, err = add_mappings(&b);
+
+	if (!err)
+		err = add_loads(&b);
+	plan_fd = err ? err : write_plan(&b);
+	if (plan_fd < 0) {
+		errno = -plan_fd;
+		warn("process %u: its plan", p->info->pid);
+		return;
+	}
+	snprintf(plan_text, sizeof(plan_text), "%d", plan_fd);
+	snprintf(image_text, sizeof(image_text), "%d", dup(image_fd(p->image)));
+	execle(r->restorer, "restorer", plan_text, image_text, (char *)NULL, (char *[]){ NULL });
+	warn("process %u: %s", p->info->pid, r->restorer);
+}
