@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the subcommands share. Each has one file and one entry point, listed in main.c. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "protocol/link.h"
+
+enum cli_exit {
+	CLI_OK = 0,
+	CLI_FAILED = 1, /* none of the reasons below */
+	CLI_USAGE = 2,
+	CLI_NOTHING = 3, /* nothing to restart */
+	CLI_CHECKPOINT_FAILED = 4, /* the job is unharmed */
+	CLI_CANNOT = 5, /* cannot restart here */
+	CLI_DAMAGED = 6, /* image */
+	CLI_REQUEUE = 99,
+};
+
+int cmd_launch(int argc, char **argv);
+int cmd_checkpoint(int argc, char **argv);
+int cmd_status(int argc, char **argv);
+int cmd_list(int argc, char **argv);
+int cmd_check(int argc, char **argv);
+int cmd_restart(int argc, char **argv);
+int cmd_coordinator(int argc, char **argv);
+
+/* job.c: the running job that a command talks to. */
+
+#define JOB_PATH_MAX 512
+
+struct job {
+	char name[64];
+	char jobdir[JOB_PATH_MAX];
+	struct link link; /* open; proved */
+};
+
+/*
+ * Connects to job @name, or to the only one that runs if it is NULL. 0, or -errno after it has said why, with the
+ * running jobs' names where that helps.
+ */
+int job_connect(const char *name, struct job *ret);
+void job_close(struct job *job);
+/* The coordinator's status as JSON text, to be freed. */
+int job_status(struct job *job, char **ret_text);
+
+struct job_options {
+	const char *name; /* checked by rundir_job_check() */
+	const char *dir;  /* absolute, or NULL */
+	const char *compress, *rdma; /* NULL: not given */
+	unsigned int interval, keep, timeout; /* seconds, number, seconds */
+	bool interval_given, keep_given, timeout_given;
+	const char *restart; /* checkpoint whose processes are expected, or NULL */
+	bool linger; /* the coordinator waits for a first process without limit */
+};
+
+/*
+ * Joins the job if it runs, else starts a coordinator for it. The connection in @ret keeps the coordinator from leaving. -EEXIST:
+ * it runs with other options, or (@restart) it runs at all. Says why it failed.
+ */
+int job_start(const struct job_options *options, struct job *ret);
+
+/* options.c: an option's value: the flag's, else the environment's. Numbers: exits 2 naming the option if it is none. */
+const char *options_text(const char *flag, const char *variable);
+unsigned int options_number(const char *name, const char *value, bool *ret_given);
+/* 0, or -EINVAL after it has said what is not supported. */
+int options_check(const char *compress, const char *rdma);
+
+/* paths.c: where the parts of fermata lie. */
+
+/* DIR/@file in FERMATA_LIBDIR or ../lib beside the executable. 0, or -errno after it has said what is missing. */
+int paths_lib(const char *file, char *ret, size_t size);
+/* An absolute path of @path, which need not exist. */
+int paths_absolute(const char *path, char *ret, size_t size);
+
+/* Figures for people: "12.3 MiB". */
+void size_format(double bytes, char *buf, size_t size);

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Commands talk to a running job: find it, prove its key, ask. Owns the connection in struct job. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+#include "coordinator/rundir.h"
+
+struct running {
+	size_t count;
+	char names[1024];
+	char first[64];
+};
+
+static int job_collect(const char *job, const char *jobdir, void *arg)
+{
+	struct running *r = arg;
+	size_t len = strlen(r->names);
+
+	snprintf(r->names + len, sizeof(r->names) - len, "%s%s", r->count ? ", " : "", job);
+	if (!r->count++)
+		snprintf(r->first, sizeof(r->first), "%s", job);
+	return 0;
+}
+
+static int job_choose(const char *name, struct job *ret)
+{
+	struct running running = { 0 };
+
+	rundir_each(job_collect, &running);
+	if (!name) {
+		if (running.count == 1) {
+			name = running.first;
+		} else if (!running.count) {
+			log_error("no job is running: start one with fermata launch");
+			return -ENOENT;
+		} else {
+			log_error("several jobs are running, say which one: %s", running.names);
+			return -EINVAL;
+		}
+	}
+	if (rundir_job_check(name) < 0 || rundir_find(name, ret->jobdir) < 0) {
+		log_error("job %s is not running%s%s", name, running.count ? "; these are: " : "; no job is", running.names);
+		return -ENOENT;
+	}
+	snprintf(ret->name, sizeof(ret->name), "%.63s", name);
+	return 0;
+}
+
+static int job_open(struct job *job)
+{
+	char path[JOB_PATH_MAX + 8];
+	uint8_t key[PROTOCOL_KEY_SIZE];
+	int r;
+
+	job->link = (struct link){ .fd = -EBADF };
+	snprintf(path, sizeof(path), "%s/key", job->jobdir);
+	r = link_read_key(path, key);
+	if (r < 0) {
+		log_error("job %s: key %s: %s%s", job->name, path, strerror(-r),
+			  r == -EPERM ? " (it must be a file of your own with mode 0600)" : "");
+		return r;
+	}
+	snprintf(path, sizeof(path), "%s/sock", job->jobdir);
+	r = link_dial(path);
+	if (r >= 0)
+		r = link_open(&job->link, r, key);
+	if (r == -EACCES)
+		log_error("job %s: wrong job key: %s/key is not the one that its coordinator started with", job->name,
+			  job->jobdir);
+	else if (r < 0)
+		log_error("job %s: its coordinator does not answer at %s: %s", job->name, path, strerror(-r));
+	return r;
+}
+
+int job_connect(const char *name, struct job *ret)
+{
+	int r = job_choose(name, ret);
+
+	return r < 0 ? r : job_open(ret);
+}
+
+void job_close(struct job *job)
+{
+	link_close(&job->link);
+}
+
+int job_status(struct job *job, char **ret_text)
+{
+	struct link_message m;
+	int r = link_send(&job->link, MSG_STATUS, NULL, 0);
+
+	if (r == 0)
+		r = link_receive(&job->link, &m, 30000);
+	if (r == 0 && m.type != MSG_STATUS_REPLY)
+		r = -EPROTO;
+	if (r < 0) {
+		log_error("job %s: no status from its coordinator: %s", job->name, strerror(-r));
+		return r;
+	}
+	*ret_text = strndup((const char *)m.data, m.length);
+	return *ret_text ? 0 : -ENOMEM;
+}

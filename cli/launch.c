@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * fermata launch: joins or starts the job, then becomes the program by exec. Owns the environment that the program gets:
+ *
+ *   LD_PRELOAD       libfermata.so in front of what was there
+ *   FERMATA_JOBDIR   where the coordinator is
+ *   FERMATA_FD       the connection that was made here, its key proved: the agent registers on it
+ *   FERMATA_LIBDIR   where the parts of fermata are
+ *   LD_LIBRARY_PATH  the shim of libibverbs in front, where there is one
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "cli/launch_program.h"
+#include "coordinator/rundir.h"
+
+#define LAUNCH_FD_MIN 500 /* out of the way of the program's own until the agent takes it over */
+#define LAUNCH_PATH_MAX 4096
+
+static const char launch_help[] =
+	"Usage: fermata launch [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
+	"Runs PROGRAM under checkpoint control: with its own input, output and exit status.\n"
+	"  --job NAME        name of the job; a job of that name that runs is joined\n"
+	"                    (default: PROGRAM and four random characters)\n"
+	"  --dir DIR         where its checkpoints go (default: ./fermata-NAME)\n"
+	"  --interval SECS   take one every SECS seconds (default: only when asked)\n"
+	"  --keep N          remove all but the newest N (default: keep all)\n"
+	"  --compress WHAT   none\n"
+	"  --rdma WHICH      auto, system or soft (default: auto)\n"
+	"  --timeout SECS    the longest that a phase may last (default: 60)\n"
+	"Each has an environment variable: FERMATA_JOB, FERMATA_DIR, FERMATA_INTERVAL,\n"
+	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_TIMEOUT; an option beats it.\n";
+
+enum { OPT_COORDINATOR = 256 };
+
+static const struct option launch_long[] = {
+	{ "job", required_argument, NULL, 'j' },      { "dir", required_argument, NULL, 'd' },
+	{ "interval", required_argument, NULL, 'i' }, { "keep", required_argument, NULL, 'k' },
+	{ "compress", required_argument, NULL, 'c' }, { "rdma", required_argument, NULL, 'r' },
+	{ "timeout", required_argument, NULL, 't' },  { "coordinator", required_argument, NULL, OPT_COORDINATOR },
+	{ "help", no_argument, NULL, 'h' },	      { 0 },
+};
+
+struct launch_flags {
+	const char *job, *dir, *interval, *keep, *compress, *rdma, *timeout, *coordinator;
+};
+
+/* 0, or an exit status + 1. */
+static int launch_parse(int argc, char **argv, struct launch_flags *f)
+{
+	int o;
+
+	while ((o = getopt_long(argc, argv, "+h", launch_long, NULL)) != -1) {
+		switch (o) {
+		case 'j': f->job = optarg; break;
+		case 'd': f->dir = optarg; break;
+		case 'i': f->interval = optarg; break;
+		case 'k': f->keep = optarg; break;
+		case 'c': f->compress = optarg; break;
+		case 'r': f->rdma = optarg; break;
+		case 't': f->timeout = optarg; break;
+		case OPT_COORDINATOR: f->coordinator = optarg; break;
+		case 'h': fputs(launch_help, stdout); return CLI_OK + 1;
+		default: fputs(launch_help, stderr); return CLI_USAGE + 1;
+		}
+	}
+	if (optind < argc)
+		return 0;
+	log_error("launch: no program given; fermata launch --help says how");
+	return CLI_USAGE + 1;
+}
+
+/* "ibv_rc_pingpong-x7k2" */
+static void launch_default_name(const char *program, char *name, size_t size)
+{
+	static const char letters[] = "abcdefghijkmnpqrstuvwxyz23456789";
+	const char *base = strrchr(program, '/');
+	size_t len;
+
+	snprintf(name, size, "%.40s", base ? base + 1 : program);
+	if (name[0] == '.')
+		name[0] = '_';
+	for (char *p = name; *p; p++) {
+		char one[2] = { *p, 0 };
+
+		if (rundir_job_check(one) < 0 && *p != '.')
+			*p = '_';
+	}
+	len = strlen(name);
+	snprintf(name + len, size - len, "-%c%c%c%c", letters[randombytes_uniform(32)], letters[randombytes_uniform(32)],
+		 letters[randombytes_uniform(32)], letters[randombytes_uniform(32)]);
+}
+
+static int launch_options(const struct launch_flags *f, const char *program, struct job_options *o, char *name,
+			  size_t name_size, char *dir, size_t dir_size)
+{
+	const char *given = options_text(f->job, "FERMATA_JOB"), *where = options_text(f->dir, "FERMATA_DIR");
+
+	if (options_text(f->coordinator, "FERMATA_COORDINATOR")) {
+		log_error("--coordinator: jobs on several hosts are not supported in this version; leave it out");
+		return -EINVAL;
+	}
+	if (given)
+		snprintf(name, name_size, "%s", given);
+	else
+		launch_default_name(program, name, name_size);
+	if (rundir_job_check(name) < 0 || (given && strlen(given) >= name_size)) {
+		log_error("--job %s: a name of at most %d letters, digits and . _ - is needed", given, RUNDIR_JOB_MAX);
+		return -EINVAL;
+	}
+	if (where && paths_absolute(where, dir, dir_size) < 0) {
+		log_error("--dir %s: the path is too long", where);
+		return -EINVAL;
+	}
+	o->name = name;
+	o->dir = where ? dir : NULL;
+	o->compress = options_text(f->compress, "FERMATA_COMPRESS");
+	o->rdma = options_text(f->rdma, "FERMATA_RDMA");
+	o->interval = options_number("--interval", options_text(f->interval, "FERMATA_INTERVAL"), &o->interval_given);
+	o->keep = options_number("--keep", options_text(f->keep, "FERMATA_KEEP"), &o->keep_given);
+	o->timeout = options_number("--timeout", options_text(f->timeout, "FERMATA_TIMEOUT"), &o->timeout_given);
+	if (fault_init(getenv("FERMATA_FAULT")) < 0) {
+		log_error("FERMATA_FAULT=%s: no such point", getenv("FERMATA_FAULT"));
+		return -EINVAL;
+	}
+	return options_check(o->compress, o->rdma);
+}
+
+/* @first, then what the variable had. */
+static int launch_prepend(const char *variable, const char *first, char separator)
+{
+	const char *old = getenv(variable);
+	char *both = NULL;
+	int r;
+
+	if (!old || !*old)
+		return setenv(variable, first, 1);
+	if (strstr(old, first))
+		return 0;
+	if (asprintf(&both, "%s%c%s", first, separator, old) < 0)
+		return -1;
+	r = setenv(variable, both, 1);
+	free(both);
+	return r;
+}
+
+static int launch_environment(const struct job *job, const char *agent, const char *libdir, const char *rdma, int fd)
+{
+	char number[16];
+	int r = 0;
+
+	snprintf(number, sizeof(number), "%d", fd);
+	r |= launch_prepend("LD_PRELOAD", agent, ':');
+	r |= setenv("FERMATA_JOBDIR", job->jobdir, 1);
+	r |= setenv("FERMATA_LIBDIR", libdir, 1);
+	r |= setenv("FERMATA_FD", number, 1);
+	r |= rdma ? setenv("FERMATA_RDMA", rdma, 1) : 0;
+	return r ? -ENOMEM : 0;
+}
+
+/* The connection outlives the exec; this process holds nothing else of the job. */
+static int launch_keep_connection(struct job *job)
+{
+	int fd = fcntl(job->link.fd, F_DUPFD, LAUNCH_FD_MIN);
+
+	if (fd < 0)
+		fd = fcntl(job->link.fd, F_DUPFD, 3);
+	if (fd < 0)
+		return -errno;
+	job_close(job);
+	return fd;
+}
+
+int cmd_launch(int argc, char **argv)
+{
+	char program[LAUNCH_PATH_MAX], agent[JOB_PATH_MAX], libdir[JOB_PATH_MAX], name[RUNDIR_JOB_MAX + 1];
+	char dir[JOB_PATH_MAX];
+	struct launch_flags f = { 0 };
+	struct job_options o = { 0 };
+	struct job job;
+	int r = launch_parse(argc, argv, &f), fd;
+
+	if (r)
+		return r - 1;
+	if (launch_options(&f, argv[optind], &o, name, sizeof(name), dir, sizeof(dir)) < 0)
+		return CLI_USAGE;
+	r = launch_program_check(argv[optind], program, sizeof(program));
+	if (r < 0)
+		return r == -ENOENT ? 127 : 126;
+	if (paths_lib("libfermata.so", agent, sizeof(agent)) < 0 || paths_lib("", libdir, sizeof(libdir)) < 0)
+		return CLI_FAILED;
+	r = job_start(&o, &job);
+	if (r < 0)
+		return r == -EEXIST ? CLI_USAGE : CLI_FAILED;
+	fd = launch_keep_connection(&job);
+	if (fd < 0 || launch_environment(&job, agent, libdir, o.rdma, fd) < 0) {
+		log_error("%s: %s", program, strerror(errno));
+		return CLI_FAILED;
+	}
+	execv(program, argv + optind);
+	log_error("%s: %s", program, strerror(errno));
+	return 126;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Joining a job, or starting its coordinator. All of it happens under the start lock (coordinator/rundir.h): of two launches at
+ * once one starts the coordinator and the other one finds it; and a coordinator that is about to leave cannot, because the
+ * connection made here is there before the lock is let go.
+ *
+ * The coordinator is this executable again, as a daemon: own session, no descriptors of ours but the error output until it is
+ * ready, and not our child, since this process is about to become a program that may wait for any child.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "cli/cli.h"
+#include "coordinator/rundir.h"
+
+#define START_ARGS_MAX 24
+#define START_READY_FD 3
+
+struct start_args {
+	const char *v[START_ARGS_MAX];
+	char numbers[4][16];
+	int count, number_count;
+};
+
+static void start_arg(struct start_args *a, const char *name, const char *value)
+{
+	if (!value)
+		return;
+	a->v[a->count++] = name;
+	a->v[a->count++] = value;
+}
+
+static void start_number(struct start_args *a, const char *name, unsigned int value, bool given)
+{
+	char *text = a->numbers[a->number_count];
+
+	if (!given)
+		return;
+	snprintf(text, sizeof(a->numbers[0]), "%u", value);
+	a->number_count++;
+	start_arg(a, name, text);
+}
+
+static void start_args(struct start_args *a, const struct job_options *o)
+{
+	*a = (struct start_args){ .v = { "fermata", "coordinator" }, .count = 2 };
+	start_arg(a, "--job", o->name);
+	start_arg(a, "--dir", o->dir);
+	start_arg(a, "--compress", o->compress);
+	start_arg(a, "--rdma", o->rdma);
+	start_arg(a, "--restart", o->restart);
+	start_number(a, "--interval", o->interval, o->interval_given);
+	start_number(a, "--keep", o->keep, o->keep_given);
+	start_number(a, "--timeout", o->timeout, o->timeout_given);
+	start_arg(a, "--ready-fd", "3");
+	if (o->linger)
+		a->v[a->count++] = "--linger";
+}
+
+static _Noreturn void start_daemon(const struct start_args *a, int ready)
+{
+	static const char *const ours[] = { "LD_PRELOAD", "FERMATA_JOBDIR", "FERMATA_FD" };
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+		unsetenv(ours[i]);
+	if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0)
+		_exit(1);
+	/* dup2 to itself would leave close-on-exec on. */
+	if (ready == START_READY_FD)
+		fcntl(ready, F_SETFD, 0);
+	else if (dup2(ready, START_READY_FD) < 0)
+		_exit(1);
+	syscall(SYS_close_range, START_READY_FD + 1, ~0u, 0);
+	if (chdir("/") < 0)
+		_exit(1);
+	execv("/proc/self/exe", (char **)a->v);
+	log_error("the coordinator could not be started: %s", strerror(errno));
+	_exit(1);
+}
+
+/* 0 when the coordinator listens. What went wrong it has said itself. */
+static int start_coordinator(const struct job_options *o)
+{
+	struct start_args args;
+	int ready[2], r = 0;
+	char answer[4];
+	pid_t pid;
+
+	start_args(&args, o);
+	if (pipe2(ready, O_CLOEXEC) < 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0) {
+		setsid();
+		if (fork() == 0)
+			start_daemon(&args, ready[1]);
+		_exit(0);
+	}
+	close(ready[1]);
+	if (pid < 0)
+		r = -errno;
+	else
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	if (r == 0 && raw_read_all(ready[0], answer, 3) < 0)
+		r = -ECHILD;
+	close(ready[0]);
+	return r;
+}
+
+static int start_conflict(const char *job, const char *option, const char *has, const char *wanted)
+{
+	log_error("job %s is already running with %s %s, not %s: choose another --job, or leave the option out", job, option,
+		  has, wanted);
+	return -EEXIST;
+}
+
+static int start_check_text(const char *job, json_t *status, const char *key, const char *wanted)
+{
+	const char *has = json_string_value(json_object_get(status, key));
+	char option[32];
+
+	snprintf(option, sizeof(option), "--%s", key);
+	return wanted && has && strcmp(has, wanted) ? start_conflict(job, option, has, wanted) : 0;
+}
+
+static int start_check_number(const char *job, json_t *status, const char *key, unsigned int wanted, bool given)
+{
+	json_int_t has = json_integer_value(json_object_get(status, key));
+	char has_text[32], wanted_text[32], option[32];
+
+	if (!given || has == (json_int_t)wanted)
+		return 0;
+	snprintf(option, sizeof(option), "--%s", key);
+	snprintf(has_text, sizeof(has_text), "%lld", (long long)has);
+	snprintf(wanted_text, sizeof(wanted_text), "%u", wanted);
+	return start_conflict(job, option, has_text, wanted_text);
+}
+
+/* A job that runs is joined with its own options; one that was given otherwise is an error, not ignored. */
+static int start_check_options(const struct job_options *o, struct job *job)
+{
+	char *text = NULL;
+	json_t *status;
+	int r = job_status(job, &text);
+
+	if (r < 0)
+		return r;
+	status = json_loads(text, 0, NULL);
+	free(text);
+	r = start_check_text(o->name, status, "dir", o->dir);
+	if (r == 0)
+		r = start_check_text(o->name, status, "compress", o->compress);
+	if (r == 0)
+		r = start_check_text(o->name, status, "rdma", o->rdma);
+	if (r == 0)
+		r = start_check_number(o->name, status, "interval", o->interval, o->interval_given);
+	if (r == 0)
+		r = start_check_number(o->name, status, "keep", o->keep, o->keep_given);
+	json_decref(status);
+	return r;
+}
+
+static bool start_has_processes(struct job *job)
+{
+	char *text = NULL;
+	json_t *status;
+	bool has;
+
+	if (job_status(job, &text) < 0)
+		return false;
+	status = json_loads(text, 0, NULL);
+	has = json_array_size(json_object_get(status, "processes")) > 0;
+	json_decref(status);
+	free(text);
+	return has;
+}
+
+/* A restart often follows right upon the end of its job, whose coordinator is then just leaving. */
+static int start_wait_gone(const char *name)
+{
+	uint64_t deadline = raw_now_ns() + 5000000000u;
+	char jobdir[RUNDIR_PATH_MAX];
+	struct job job;
+
+	while (rundir_find(name, jobdir) == 0) {
+		struct timespec pause = { .tv_nsec = 50000000 };
+		bool has = job_connect(name, &job) == 0 && start_has_processes(&job);
+
+		job_close(&job);
+		if (has || raw_now_ns() > deadline) {
+			log_error("job %s is still running: end it first, or restart under another --job", name);
+			return -EEXIST;
+		}
+		nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
+int job_start(const struct job_options *o, struct job *ret)
+{
+	char jobdir[RUNDIR_PATH_MAX];
+	int r = o->restart || o->linger ? start_wait_gone(o->name) : 0, lock;
+
+	*ret = (struct job){ .link.fd = -EBADF };
+	if (r < 0)
+		return r;
+	lock = rundir_lock(1);
+	if (lock < 0)
+		return lock;
+	if (rundir_find(o->name, jobdir) == 0) {
+		r = job_connect(o->name, ret);
+		if (r == 0)
+			r = start_check_options(o, ret);
+		/* The question has made it a command's connection; a process needs one that is nobody's yet. */
+		job_close(ret);
+	} else {
+		r = start_coordinator(o);
+	}
+	if (r == 0)
+		r = job_connect(o->name, ret);
+	close(lock);
+	if (r < 0)
+		job_close(ret);
+	return r;
+}
