@@ -5,7 +5,8 @@
  *
  *   | header 16 | payload ... |          class c holds 16 << c bytes, header included from class 1 on
  *
- * Freed blocks go on a list of their class and are never given back: an arena holds what it held at its fullest.
+ * Freed blocks go on a list of their class; an arena holds what it held at its fullest until arena_done. Each chunk
+ * begins with 16 bytes of its own: the link to the chunk before.
  */
 #include "base/arena.h"
 
@@ -61,6 +62,9 @@ static struct header *small_take(struct arena *a, unsigned int class, size_t blo
 		if (!a->bump)
 			return NULL;
 		a->bump_end = a->bump + CHUNK_SIZE;
+		memcpy(a->bump, &a->chunks, sizeof(void *));
+		a->chunks = a->bump;
+		a->bump += sizeof(struct header);
 	}
 	h = (struct header *)a->bump;
 	a->bump += block;
@@ -108,6 +112,21 @@ void arena_free(struct arena *a, void *p)
 	memcpy(p, &a->free[h->class], sizeof(void *));
 	a->free[h->class] = h;
 	lock_release(&a->lock);
+}
+
+void arena_done(struct arena *a)
+{
+	void *chunk = a->chunks, *before;
+
+	for (; chunk; chunk = before) {
+		memcpy(&before, chunk, sizeof(void *));
+		if (a->unmap)
+			a->unmap(chunk, CHUNK_SIZE);
+		else
+			raw_munmap(chunk, CHUNK_SIZE);
+	}
+	memset(a->free, 0, sizeof(a->free));
+	a->chunks = a->bump = a->bump_end = NULL;
 }
 
 void *arena_realloc(struct arena *a, void *p, size_t size)

@@ -19,6 +19,7 @@ struct arena {
 	int (*unmap)(void *at, size_t len);
 	void *free[ARENA_CLASSES];
 	char *bump, *bump_end;
+	void *chunks; /* each begins with the address of the one before */
 };
 
 /* NULL when the kernel gives no memory. */
@@ -27,3 +28,5 @@ void *arena_realloc(struct arena *a, void *p, size_t size);
 /* NULL is taken. */
 void arena_free(struct arena *a, void *p);
 char *arena_strdup(struct arena *a, const char *s);
+/* Gives back all blocks up to 128 KiB at once; larger ones are their owners' to free. */
+void arena_done(struct arena *a);
