@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Asynchronous events, and the waking of sleepers. Events lie in a ring of the owner's segment, pushed by any executor
+ * under a robust lock; the descriptor that the program polls is a named datagram socket whose datagrams only say "look". A ring that nobody
+ * empties keeps its oldest events.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "softrdma/device.h"
+
+/* A bound, blocking socket for waking number @number. The descriptor or -errno. */
+int sr_wake_socket(struct sr_context *ctx, uint32_t number)
+{
+	struct sockaddr_un sa;
+	int len = sr_socket_path(ctx, &sa, ctx->seg->index, number);
+	int err, fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	unlink(sa.sun_path);
+	if (bind(fd, (struct sockaddr *)&sa, (socklen_t)len)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+/* Nobody there, or a full buffer: nothing to do, it is readable already. */
+void sr_wake(struct sr_context *ctx, uint32_t index, uint32_t number)
+{
+	struct sockaddr_un sa;
+	int len = sr_socket_path(ctx, &sa, index, number);
+
+	sendto(ctx->wake_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&sa, (socklen_t)len);
+}
+
+void sr_async_push(struct sr_context *ctx, struct sr_seg *seg, uint32_t type, uint32_t handle)
+{
+	uint32_t tail;
+	int full;
+
+	rlock_acquire(ctx, &seg->async_lock, ctx->self.token);
+	tail = atomic_load(&seg->async_tail);
+	full = tail - atomic_load(&seg->async_head) >= SR_ASYNC_SLOTS;
+	if (!full) {
+		seg->async[tail % SR_ASYNC_SLOTS] = (struct sr_async){ type, handle };
+		atomic_store(&seg->async_tail, tail + 1);
+	}
+	rlock_release(&seg->async_lock);
+	if (!full)
+		sr_wake(ctx, seg->index, 0);
+}
+
+/* 1: filled; 0: there is none, or its object is gone. */
+static int event_fill(struct sr_context *ctx, const struct sr_async *a, struct ibv_async_event *ev)
+{
+	ev->event_type = a->type;
+	switch (a->type) {
+	case IBV_EVENT_CQ_ERR: {
+		struct sr_cq *cq = ctx->cqs.object[a->handle];
+
+		if (cq)
+			atomic_fetch_add(&cq->async_taken, 1);
+		ev->element.cq = cq ? &cq->cq : NULL;
+		return cq != NULL;
+	}
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED: {
+		struct sr_srq *srq = ctx->srqs.object[a->handle];
+
+		if (srq)
+			atomic_fetch_add(&srq->async_taken, 1);
+		ev->element.srq = srq ? &srq->srq : NULL;
+		return srq != NULL;
+	}
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_QP_LAST_WQE_REACHED: {
+		struct sr_qp *qp = ctx->qps.object[a->handle];
+
+		if (qp)
+			atomic_fetch_add(&qp->async_taken, 1);
+		ev->element.qp = qp ? &qp->qp : NULL;
+		return qp != NULL;
+	}
+	default:
+		ev->element.port_num = 1;
+		return 1;
+	}
+}
+
+static int event_take(struct sr_context *ctx, struct ibv_async_event *ev)
+{
+	struct sr_seg *seg = ctx->seg;
+	uint32_t head;
+	char byte;
+	int got = 0;
+
+	lock_acquire(&ctx->async_take);
+	while (recv(ctx->async_sock, &byte, 1, MSG_DONTWAIT) >= 0)
+		;
+	head = atomic_load(&seg->async_head);
+	while (!got && head != atomic_load(&seg->async_tail)) {
+		lock_acquire(&ctx->lock);
+		got = event_fill(ctx, &seg->async[head % SR_ASYNC_SLOTS], ev);
+		lock_release(&ctx->lock);
+		atomic_store(&seg->async_head, ++head);
+	}
+	if (head != atomic_load(&seg->async_tail))
+		sr_wake(ctx, seg->index, 0);
+	lock_release(&ctx->async_take);
+	return got;
+}
+
+EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+	struct sr_context *ctx = sr_context(context);
+	char byte;
+
+	while (!event_take(ctx, event))
+		if (recv(ctx->async_sock, &byte, 1, MSG_PEEK) < 0)
+			return -1;
+	return 0;
+}
+
+static void ack(_Atomic uint32_t *counter)
+{
+	atomic_fetch_add(counter, 1);
+	raw_futex((uint32_t *)counter, FUTEX_WAKE, INT32_MAX, NULL, 0);
+}
+
+EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		ack(&sr_cq(event->element.cq)->async_acked);
+		break;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		ack(&sr_srq(event->element.srq)->async_acked);
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		ack(&sr_qp(event->element.qp)->async_acked);
+		break;
+	default:
+		break;
+	}
+}

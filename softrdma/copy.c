@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Moves data between two processes' memory, once, straight from the source's pages to the target's. The executor is one of the two.
+ *
+ *   both here          memcpy
+ *   short              pread/pwrite of /proc/PID/mem: the cheapest crossing, and it cannot hit another process of the same number
+ *   else               process_vm_readv/writev, many pieces a call, after a look whether the pid is still the peer's
+ *
+ * Order: pieces go in order, and the caller cuts off the last bytes as a piece of their own where the target may watch
+ * for them; a piece of up to 8 bytes is one store of the kernel's copy.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "softrdma/device.h"
+
+#define MEM_MAX 8192 /* up to this many bytes /proc/PID/mem is faster */
+#define BATCH 16
+
+static void advance(struct iovec **v, size_t n)
+{
+	while (n) {
+		size_t part = n < (*v)->iov_len ? n : (*v)->iov_len;
+
+		(*v)->iov_base = (char *)(*v)->iov_base + part;
+		(*v)->iov_len -= part;
+		n -= part;
+		if (!(*v)->iov_len)
+			(*v)++;
+	}
+}
+
+static size_t first_piece(struct iovec **d, struct iovec **s, uint64_t left)
+{
+	size_t n;
+
+	while (!(*d)->iov_len)
+		(*d)++;
+	while (!(*s)->iov_len)
+		(*s)++;
+	n = (*d)->iov_len < (*s)->iov_len ? (*d)->iov_len : (*s)->iov_len;
+	return n < left ? n : (size_t)left;
+}
+
+static int copy_here(struct iovec *d, struct iovec *s, uint64_t len)
+{
+	while (len) {
+		size_t n = first_piece(&d, &s, len);
+
+		memmove(d->iov_base, s->iov_base, n);
+		advance(&d, n);
+		advance(&s, n);
+		len -= n;
+	}
+	return 0;
+}
+
+/* @here is our side of the piece, @there the address in the peer. */
+static int copy_mem(struct sr_context *ctx, struct sr_peer *p, int out, struct iovec *d, struct iovec *s, uint64_t len)
+{
+	while (len) {
+		size_t n = first_piece(&d, &s, len);
+		ssize_t got = out ? pwrite(p->mem_fd, s->iov_base, n, (off_t)(uintptr_t)d->iov_base)
+				  : pread(p->mem_fd, d->iov_base, n, (off_t)(uintptr_t)s->iov_base);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return sr_peer_alive(ctx, p) ? -EFAULT : -ESRCH;
+		advance(&d, (size_t)got);
+		advance(&s, (size_t)got);
+		len -= (uint64_t)got;
+	}
+	return 0;
+}
+
+/* As many pieces of @v as make up @len, at most BATCH; the last one cut. */
+static int batch(struct iovec *out, struct iovec *v, uint64_t len)
+{
+	int n = 0;
+
+	for (; len && n < BATCH; v++) {
+		if (!v->iov_len)
+			continue;
+		out[n] = *v;
+		if (out[n].iov_len > len)
+			out[n].iov_len = len;
+		len -= out[n++].iov_len;
+	}
+	return n;
+}
+
+static int copy_vm(struct sr_context *ctx, struct sr_peer *p, int out, struct iovec *d, struct iovec *s, uint64_t len)
+{
+	struct iovec to[BATCH], from[BATCH];
+
+	if (!sr_peer_alive(ctx, p))
+		return -ESRCH;
+	while (len) {
+		int nd = batch(to, d, len), ns = batch(from, s, len);
+		ssize_t got = out ? process_vm_writev(p->pid, from, (unsigned long)ns, to, (unsigned long)nd, 0)
+				  : process_vm_readv(p->pid, to, (unsigned long)nd, from, (unsigned long)ns, 0);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0 && errno == EPERM && p->mem_fd >= 0) {
+			p->no_vm = 1;
+			return copy_mem(ctx, p, out, d, s, len);
+		}
+		if (got <= 0)
+			return sr_peer_alive(ctx, p) ? -EFAULT : -ESRCH;
+		advance(&d, (size_t)got);
+		advance(&s, (size_t)got);
+		len -= (uint64_t)got;
+	}
+	return 0;
+}
+
+int sr_copy(struct sr_context *ctx, struct sr_peer *dst, struct iovec *d, struct sr_peer *src, struct iovec *s,
+	    uint64_t len)
+{
+	int out = src->local;
+	struct sr_peer *p = out ? dst : src;
+
+	if (!len)
+		return 0;
+	if (dst->local && src->local)
+		return copy_here(d, s, len);
+	if (p->mem_fd >= 0 && (len <= MEM_MAX || p->no_vm))
+		return copy_mem(ctx, p, out, d, s, len);
+	if (p->no_vm)
+		return -ESRCH;
+	return copy_vm(ctx, p, out, d, s, len);
+}

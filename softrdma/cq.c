@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Completion queues. The ring lies in the owner's segment: any executor pushes, under the queue's robust lock; the owner
+ * pops, under a private one.
+ *
+ *   push:  write ring[tail]; store tail + 1 (from here on it has happened); if armed: disarm, count the event, wake
+ *   poll:  read tail; read ring[head]; place bounced data; give the receive slot back; store head + 1
+ *
+ * A producer that dies before the store of tail has done nothing, after it everything but perhaps the waking: as if
+ * it had died before its message and the next completion wakes.
+ *
+ * A send slot is free again when a completion at or after it has been polled, as on hardware.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "softrdma/device.h"
+
+#define SPINS_BEFORE_YIELD 256
+#define SPINS_PER_YIELD 32
+
+void sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
+		int solicited)
+{
+	uint32_t tail, armed;
+	int wake = 0, full;
+
+	rlock_acquire(ctx, &cq->lock, ctx->self.token);
+	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	full = tail - atomic_load_explicit(&cq->head, memory_order_acquire) >= cq->cap;
+	if (!full) {
+		cq->ring[tail & cq->mask] = *cqe;
+		atomic_store(&cq->tail, tail + 1);
+		armed = atomic_load(&cq->armed);
+		wake = armed == SR_ARMED_ANY ||
+		       (armed == SR_ARMED_SOLICITED && (solicited || cqe->status != IBV_WC_SUCCESS));
+		if (wake) {
+			atomic_store(&cq->armed, SR_DISARMED);
+			atomic_fetch_add(&cq->events, 1);
+		}
+	}
+	rlock_release(&cq->lock);
+	if (unlikely(full) && !atomic_exchange(&cq->overrun, 1))
+		sr_async_push(ctx, owner->seg, IBV_EVENT_CQ_ERR, cq->number);
+	if (wake && cq->channel)
+		sr_wake(ctx, owner->seg->index, cq->channel);
+}
+
+/* Was the completion of request @seq of @qpn pushed lately? Asked only after a holder's death. */
+int sr_cq_contains(struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive)
+{
+	uint32_t tail = atomic_load(&cq->tail), i;
+
+	for (i = 1; i <= cq->mask + 1 && i <= tail; i++) {
+		struct sr_cqe *c = &cq->ring[(tail - i) & cq->mask];
+
+		if (c->qpn == qpn && c->seq == seq && !c->rq_slot == !receive)
+			return 1;
+	}
+	return 0;
+}
+
+static void place(struct sr_context *ctx, struct sr_qp *qp, const struct sr_cqe *c)
+{
+	struct sr_rwqe *w = sr_rq_slot(qp->rq->shm, c->rq_slot - 1);
+	const char *from = (char *)sr_at(ctx->seg, qp->shm->bounce) +
+			   ((c->bounce - 1) % SR_BOUNCE_UNITS) * SR_BOUNCE_UNIT;
+	uint32_t left = c->byte_len, i;
+	uint64_t va;
+
+	for (i = 0; left && i < w->nsge; i++) {
+		uint32_t n = w->sge[i].length < left ? w->sge[i].length : left;
+
+		if (!sr_key_check(ctx->seg, w->sge[i].lkey, w->sge[i].addr, n, IBV_ACCESS_LOCAL_WRITE, qp->shm->pd,
+				  &va))
+			memcpy((void *)(uintptr_t)va, from, n);
+		from += n;
+		left -= n;
+	}
+	atomic_store_explicit(&qp->shm->bounce_tail, c->bounce_end, memory_order_release);
+}
+
+static void take(struct sr_context *ctx, const struct sr_cqe *c, struct ibv_wc *wc)
+{
+	struct sr_qp *qp = ctx->qps.object[c->number];
+
+	wc->wr_id = c->wr_id;
+	wc->status = c->status;
+	wc->opcode = c->opcode;
+	wc->vendor_err = c->vendor_err;
+	wc->byte_len = c->byte_len;
+	wc->imm_data = c->imm;
+	wc->qp_num = c->qpn;
+	wc->src_qp = 0;
+	wc->wc_flags = c->wc_flags;
+	wc->pkey_index = 0;
+	wc->slid = 0;
+	wc->sl = 0;
+	wc->dlid_path_bits = 0;
+	if (!qp)
+		return;
+	if (!c->rq_slot) {
+		atomic_store_explicit(&qp->shm->sq_freed, c->seq + 1, memory_order_release);
+		return;
+	}
+	if (c->bounce)
+		place(ctx, qp, c);
+	sr_rq_give(qp->rq, c->rq_slot - 1);
+}
+
+/*
+ * There is no hardware that works while a program spins: on a host with more spinners than processors the one that is waited for needs
+ * this one's.
+ */
+static void empty_poll(struct sr_cq *cq)
+{
+	if (++cq->empty_polls >= SPINS_BEFORE_YIELD && !(cq->empty_polls % SPINS_PER_YIELD))
+		sched_yield();
+}
+
+int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
+{
+	struct sr_cq *cq = sr_cq(ibcq);
+	struct sr_context *ctx = sr_context(ibcq->context);
+	struct sr_shm_cq *shm = cq->shm;
+	uint32_t head, tail;
+	int got = 0;
+
+	if (unlikely(atomic_load_explicit(&ctx->nr_stalled, memory_order_relaxed)))
+		sr_progress(ctx);
+	lock_acquire(&cq->poll);
+	head = atomic_load_explicit(&shm->head, memory_order_relaxed);
+	tail = atomic_load_explicit(&shm->tail, memory_order_acquire);
+	while (got < n && head != tail) {
+		take(ctx, &shm->ring[head & shm->mask], &wc[got++]);
+		atomic_store_explicit(&shm->head, ++head, memory_order_release);
+	}
+	lock_release(&cq->poll);
+	if (got)
+		cq->empty_polls = 0;
+	else
+		empty_poll(cq);
+	if (unlikely(!got && atomic_load_explicit(&shm->overrun, memory_order_relaxed)))
+		return -1;
+	return got;
+}
+
+int sr_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
+{
+	struct sr_shm_cq *shm = sr_cq(ibcq)->shm;
+	uint32_t none = SR_DISARMED;
+
+	if (!solicited_only)
+		atomic_store(&shm->armed, SR_ARMED_ANY);
+	else
+		atomic_compare_exchange_strong(&shm->armed, &none, SR_ARMED_SOLICITED);
+	return 0;
+}
+
+/* Takes the completions of a queue pair that is being destroyed out of the ring. */
+void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, struct sr_qp *qp)
+{
+	struct sr_shm_cq *shm = cq->shm;
+	uint32_t head, tail, from, to;
+
+	lock_acquire(&cq->poll);
+	rlock_acquire(ctx, &shm->lock, ctx->self.token);
+	head = atomic_load(&shm->head);
+	tail = atomic_load(&shm->tail);
+	for (from = to = tail; from != head; from--) {
+		struct sr_cqe *c = &shm->ring[(from - 1) & shm->mask];
+
+		if (c->number == qp->number) {
+			if (c->rq_slot)
+				sr_rq_give(qp->rq, c->rq_slot - 1);
+			continue;
+		}
+		to--;
+		if (to != from - 1)
+			shm->ring[to & shm->mask] = *c;
+	}
+	atomic_store(&shm->head, to);
+	rlock_release(&shm->lock);
+	lock_release(&cq->poll);
+}

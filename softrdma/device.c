@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The device and its contexts. There is one device, a constant; it lies in a larger block of zeros because callers of
+ * vendor libraries look at a word behind struct ibv_device.
+ *
+ * Opening makes, by the libc's names: the context's arena, the segment (file and mapping), the map of the atomics' locks, a
+ * waking socket, the asynchronous events' socket, a timer. Nothing of that is shared with another context of the process, and
+ * nothing is assumed of one that was opened earlier: it may have vanished.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "softrdma/device.h"
+#include "softrdma/export.h"
+
+static const union {
+	struct ibv_device device;
+	char room[1024];
+} soft0 = { .device = {
+	.node_type = IBV_NODE_CA,
+	.transport_type = IBV_TRANSPORT_IB,
+	.name = SR_NAME,
+	.dev_name = "uverbs_" SR_NAME,
+	.dev_path = "/sys/class/infiniband_verbs/uverbs_" SR_NAME,
+	.ibdev_path = "/sys/class/infiniband/" SR_NAME,
+} };
+
+static void *map_memory(size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+	struct ibv_device **list = map_memory(FM_PAGE_SIZE);
+
+	if (num_devices)
+		*num_devices = list ? 1 : 0;
+	if (!list) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	list[0] = (struct ibv_device *)&soft0.device;
+	return list;
+}
+
+EXPORT void ibv_free_device_list(struct ibv_device **list)
+{
+	if (list)
+		munmap(list, FM_PAGE_SIZE);
+}
+
+EXPORT const char *ibv_get_device_name(struct ibv_device *device)
+{
+	return device->name;
+}
+
+EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	return __builtin_bswap64(sr_guid());
+}
+
+EXPORT int ibv_get_device_index(struct ibv_device *device)
+{
+	return 0;
+}
+
+static void ops_fill(struct sr_context *ctx)
+{
+	struct verbs_context *v = &ctx->verbs;
+	struct ibv_context_ops *ops = &v->context.ops;
+
+	v->sz = sizeof(*v);
+	v->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+	v->query_port = sr_query_port;
+	v->query_device_ex = sr_query_device_ex;
+	v->create_qp_ex = sr_create_qp_ex;
+	v->create_srq_ex = sr_create_srq_ex;
+	sr_unsupported_fill(v);
+	ops->_compat_query_device = ibv_query_device;
+	ops->_compat_query_port = ibv_query_port;
+	ops->poll_cq = sr_poll_cq;
+	ops->req_notify_cq = sr_req_notify_cq;
+	ops->post_srq_recv = sr_post_srq_recv;
+	ops->post_send = sr_post_send;
+	ops->post_recv = sr_post_recv;
+}
+
+static int descriptors_open(struct sr_context *ctx)
+{
+	ctx->wake_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	ctx->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (ctx->wake_fd < 0 || ctx->timer_fd < 0)
+		return -errno;
+	ctx->async_sock = sr_wake_socket(ctx, 0);
+	return ctx->async_sock < 0 ? ctx->async_sock : 0;
+}
+
+static int tables_init(struct sr_context *ctx)
+{
+	int err = sr_ids_init(ctx, &ctx->mrs, SR_MAX_MR);
+
+	if (!err)
+		err = sr_ids_init(ctx, &ctx->qps, SR_MAX_QP);
+	if (!err)
+		err = sr_ids_init(ctx, &ctx->cqs, SR_MAX_QP);
+	if (!err)
+		err = sr_ids_init(ctx, &ctx->srqs, SR_MAX_QP);
+	if (!err)
+		err = sr_ids_init(ctx, &ctx->channels, SR_MAX_CHANNEL);
+	return err;
+}
+
+static void ids_done(struct sr_context *ctx, struct sr_ids *ids)
+{
+	arena_free(&ctx->arena, ids->ring);
+	arena_free(&ctx->arena, ids->object);
+}
+
+static void context_free(struct sr_context *ctx)
+{
+	if (ctx->seg)
+		sr_segment_destroy(ctx);
+	if (ctx->atomics && ctx->atomics != MAP_FAILED)
+		munmap(ctx->atomics, FM_PAGE_SIZE);
+	if (ctx->wake_fd >= 0)
+		close(ctx->wake_fd);
+	if (ctx->timer_fd >= 0)
+		close(ctx->timer_fd);
+	if (ctx->async_sock >= 0)
+		close(ctx->async_sock);
+	ids_done(ctx, &ctx->mrs);
+	ids_done(ctx, &ctx->qps);
+	ids_done(ctx, &ctx->cqs);
+	ids_done(ctx, &ctx->srqs);
+	ids_done(ctx, &ctx->channels);
+	arena_done(&ctx->arena);
+	munmap(ctx, sizeof(*ctx));
+}
+
+static int context_init(struct sr_context *ctx)
+{
+	int err;
+
+	ctx->wake_fd = ctx->timer_fd = ctx->async_sock = ctx->seg_fd = -1;
+	ctx->arena.map = map_memory;
+	ctx->arena.unmap = munmap;
+	list_init(&ctx->peers);
+	list_init(&ctx->stalled);
+	if (getrandom(&ctx->rng, sizeof(ctx->rng), 0) != sizeof(ctx->rng) || !ctx->rng)
+		return -EIO;
+	/* Where Yama restricts tracing to children, peers may reach our memory all the same; elsewhere it is refused. */
+	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+	err = sr_segment_create(ctx);
+	if (!err)
+		err = sr_atomics_map(ctx);
+	if (!err)
+		err = tables_init(ctx);
+	if (!err)
+		err = descriptors_open(ctx);
+	if (err)
+		return err;
+	sr_peer_self(ctx);
+	atomic_store(&ctx->seg->ready, SR_READY);
+	return 0;
+}
+
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct sr_context *ctx = map_memory(sizeof(*ctx));
+	int err = ctx ? context_init(ctx) : -ENOMEM;
+
+	if (err) {
+		if (ctx)
+			context_free(ctx);
+		log_error("softrdma: cannot open " SR_NAME ": error %d", -err);
+		errno = -err;
+		return NULL;
+	}
+	ops_fill(ctx);
+	ctx->verbs.context.device = device;
+	ctx->verbs.context.cmd_fd = ctx->seg_fd;
+	ctx->verbs.context.async_fd = ctx->async_sock;
+	ctx->verbs.context.num_comp_vectors = 1;
+	return &ctx->verbs.context;
+}
+
+EXPORT int ibv_close_device(struct ibv_context *context)
+{
+	struct sr_context *ctx = sr_context(context);
+	struct sr_peer *p, *tmp;
+
+	list_each_safe(p, tmp, &ctx->peers, link) {
+		munmap(p->seg, SR_SEG_SIZE);
+		if (p->mem_fd >= 0)
+			close(p->mem_fd);
+	}
+	context_free(ctx);
+	return 0;
+}

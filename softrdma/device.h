@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The private side of softrdma: what a context's own process knows. Everything hangs off struct sr_context; there is no
+ * mutable global. Objects lie in the context's arena, with room behind them for the fields of newer headers.
+ */
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+
+#include "base/arena.h"
+#include "base/list.h"
+#include "base/lock.h"
+#include "softrdma/shm.h"
+
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+#define SR_NAME "soft0"
+#define SR_PATH_MAX 96
+#define SR_MAX_CHANNEL 1024u
+#define SR_SLACK 512 /* behind objects that newer headers make longer */
+
+/* Another context's segment, mapped here. The context itself is one too. */
+struct sr_peer {
+	struct list link;
+	struct sr_seg *seg;
+	uint32_t token;
+	int local;  /* lives in this process: memory is ours */
+	int pid;    /* as we see it */
+	int mem_fd; /* /proc/PID/mem, or -1 */
+	int no_vm;  /* process_vm_* is refused */
+	_Atomic int dead;
+	_Atomic uint64_t checked_ns;
+	uint32_t refs;
+};
+
+/* A free list of numbers 0..n-1 that are handed out again as late as can be. */
+struct sr_ids {
+	uint32_t *ring;
+	uint32_t n, used, first;
+	void **object;
+};
+
+struct sr_context {
+	struct arena arena;
+	struct sr_seg *seg;
+	struct sr_peer self;
+	int seg_fd;	/* holds the lock that says we live */
+	int wake_fd;	/* unbound datagram socket that wakes others */
+	int async_sock; /* bound: woken for asynchronous events */
+	int timer_fd;	/* runs while a send queue is stalled */
+	uint64_t cookie;
+	char dir[SR_PATH_MAX];
+	struct rlock *atomics; /* shared by all contexts of the user */
+	uint64_t seg_bump;
+	uint64_t seg_free[64]; /* by power of two */
+	uint64_t qp_free;      /* QPs' memory stays QPs': a peer may still look at one that is gone */
+	struct lock lock;      /* objects, ids, the segment's allocator */
+	struct list peers;
+	struct lock peers_lock;
+	struct list stalled; /* QPs whose send queue waits */
+	struct lock stalled_lock;
+	_Atomic uint32_t nr_stalled;
+	uint64_t rng;
+	uint32_t objects; /* that the program has not destroyed */
+	uint32_t next_pd;
+	struct sr_ids mrs, qps, cqs, srqs, channels;
+	struct lock async_take;
+	uint64_t slack_verbs[64]; /* newer headers look for more operations down here, guarded by sz */
+	struct verbs_context verbs;
+};
+
+struct sr_pd {
+	struct ibv_pd pd;
+	uint32_t number;
+	_Atomic uint32_t users;
+};
+
+struct sr_mr {
+	struct ibv_mr mr;
+	uint32_t index;
+};
+
+struct sr_channel {
+	struct ibv_comp_channel channel;
+	struct list cqs;
+	struct lock lock;
+	uint32_t number;
+	int sock; /* bound: woken for completion events */
+};
+
+struct sr_cq {
+	struct ibv_cq cq;
+	char newer[sizeof(struct ibv_cq_ex) - sizeof(struct ibv_cq) + SR_SLACK];
+	struct sr_shm_cq *shm;
+	struct list link; /* in its channel */
+	struct lock poll;
+	uint32_t taken; /* events handed out */
+	uint32_t number;
+	uint32_t cap;
+	uint32_t empty_polls; /* in a row, about */
+	_Atomic uint32_t acked, async_acked, async_taken;
+	_Atomic uint32_t users;
+};
+
+/* The owner's half of a receive queue. */
+struct sr_rq {
+	struct sr_shm_rq *shm;
+	struct lock lock; /* posters, and the free slots */
+	uint32_t *free;
+	uint32_t nr_free, max_sge;
+};
+
+struct sr_srq {
+	struct ibv_srq srq;
+	struct sr_rq rq;
+	uint32_t number;
+	_Atomic uint32_t users, async_acked, async_taken;
+};
+
+struct sr_qp {
+	struct ibv_qp qp;
+	char newer[sizeof(struct ibv_qp_ex) - sizeof(struct ibv_qp) + SR_SLACK];
+	struct sr_shm_qp *shm;
+	struct sr_rq own_rq, *rq;
+	struct list stalled_link;
+	int on_stalled; /* under stalled_lock */
+	struct sr_peer *_Atomic peer;
+	struct ibv_qp_attr attr;
+	struct ibv_qp_cap cap;
+	int sig_all;
+	uint32_t number;
+	_Atomic uint32_t async_acked, async_taken;
+};
+
+static inline struct sr_context *sr_context(struct ibv_context *c) { return container_of(c, struct sr_context, verbs.context); }
+static inline struct sr_pd *sr_pd(struct ibv_pd *pd) { return container_of(pd, struct sr_pd, pd); }
+static inline struct sr_cq *sr_cq(struct ibv_cq *cq) { return container_of(cq, struct sr_cq, cq); }
+static inline struct sr_srq *sr_srq(struct ibv_srq *srq) { return container_of(srq, struct sr_srq, srq); }
+static inline struct sr_qp *sr_qp(struct ibv_qp *qp) { return container_of(qp, struct sr_qp, qp); }
+
+/* segment.c: the shared directory and the segments in it. 0 or -errno. */
+int sr_segment_create(struct sr_context *ctx);
+void sr_segment_destroy(struct sr_context *ctx);
+void sr_segment_sweep(struct sr_context *ctx);
+struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index);
+int sr_atomics_map(struct sr_context *ctx);
+/* Zeroed memory in the own segment, under ctx->lock; NULL when there is none. */
+void *sr_shm_alloc(struct sr_context *ctx, size_t size);
+void sr_shm_free(struct sr_context *ctx, void *p, size_t size);
+int sr_socket_path(struct sr_context *ctx, struct sockaddr_un *sa, uint32_t index, uint32_t number);
+uint64_t sr_random(struct sr_context *ctx);
+
+/* ids.c */
+int sr_ids_init(struct sr_context *ctx, struct sr_ids *ids, uint32_t n);
+int sr_ids_take(struct sr_ids *ids, void *object, uint32_t *ret_id);
+void sr_ids_give(struct sr_ids *ids, uint32_t id);
+
+/* peer.c: other contexts, their life and their memory. */
+struct sr_peer *sr_peer_get(struct sr_context *ctx, uint32_t index);
+void sr_peer_put(struct sr_context *ctx, struct sr_peer *p);
+void sr_peer_self(struct sr_context *ctx);
+int sr_peer_alive(struct sr_context *ctx, struct sr_peer *p);
+/* As sr_peer_alive, but may answer from what it knew a few milliseconds ago. */
+int sr_peer_alive_lately(struct sr_context *ctx, struct sr_peer *p);
+int sr_token_alive(struct sr_context *ctx, uint32_t token);
+
+/* copy.c: @len bytes from one list of pieces to another; at least one side is of this process. 0, -EFAULT or -ESRCH. */
+int sr_copy(struct sr_context *ctx, struct sr_peer *dst, struct iovec *d, struct sr_peer *src, struct iovec *s,
+	    uint64_t len);
+
+/* mr.c: where @addr..@addr+@len lies in the owner's memory. 0 or -EACCES, -EINVAL (no such key). */
+int sr_key_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
+		 uint64_t *ret_va);
+
+/* cq.c */
+void sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
+		int solicited);
+int sr_cq_contains(struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive);
+void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, struct sr_qp *qp);
+int sr_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int sr_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+
+/* async.c */
+void sr_wake(struct sr_context *ctx, uint32_t index, uint32_t number);
+int sr_wake_socket(struct sr_context *ctx, uint32_t number);
+void sr_async_push(struct sr_context *ctx, struct sr_seg *seg, uint32_t type, uint32_t handle);
+
+/* rq.c */
+int sr_rq_create(struct sr_context *ctx, struct sr_rq *rq, uint32_t max_wr, uint32_t max_sge);
+void sr_rq_destroy(struct sr_context *ctx, struct sr_rq *rq);
+void sr_rq_reset(struct sr_rq *rq);
+void sr_rq_give(struct sr_rq *rq, uint32_t slot);
+int sr_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int sr_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* send.c */
+int sr_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+/* The QP at the other end has got what this one's peer may be waiting for: run its queue. */
+void sr_kick(struct sr_context *ctx, struct sr_qp *qp);
+/* Runs the own queues that wait, and their clocks. */
+void sr_progress(struct sr_context *ctx);
+void sr_stalled_add(struct sr_context *ctx, struct sr_qp *qp);
+void sr_stalled_del(struct sr_context *ctx, struct sr_qp *qp);
+/* The context at the other end, mapped on first use; NULL: not there. */
+struct sr_peer *sr_qp_peer(struct sr_context *ctx, struct sr_qp *qp);
+/* Runs the own queue as far as it goes; *sq_lock not held. */
+void sr_qp_run(struct sr_context *ctx, struct sr_qp *qp);
+
+/* execute.c */
+struct sr_run {
+	struct sr_context *ctx;
+	struct sr_peer *src, *dst; /* dst: NULL when there is none */
+	struct sr_shm_qp *q;
+	int mine;      /* the queue is of this context */
+	int other_err; /* out: the QP at the other end was put into error: its send queue wants flushing */
+};
+/* With q->sq_lock held. */
+void sr_run(struct sr_run *r);
+void sr_sq_lock(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q);
+void sr_rx_lock(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q);
+/* Moves a QP into error and flushes its receive queue. rx_lock held. */
+void sr_rx_fail(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q);
+struct sr_shm_qp *sr_qp_find(struct sr_seg *seg, uint32_t qpn);
+
+/* qp.c */
+struct ibv_qp *sr_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init);
+struct ibv_qp *sr_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init);
+
+/* srq.c */
+struct ibv_srq *sr_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *init);
+
+/* query.c */
+int sr_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t len);
+int sr_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+		       struct ibv_device_attr_ex *attr, size_t size);
+uint64_t sr_guid(void);
+uint16_t sr_lid(void);

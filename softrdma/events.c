@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Creation of completion queues and channels, and the sleeping side of both.
+ *
+ * A channel's descriptor is an epoll descriptor over two others, so that it can be polled by the program and yet runs on a
+ * clock: a datagram socket with a name in the shared directory, to which whoever counts an event sends a byte, and the
+ * context's timer, which runs only while one of its send queues waits (receiver not ready, peer out of reach). Events are the counters in the
+ * queues; the datagrams only say "look". So a full socket buffer loses nothing:
+ *
+ *   producer:  events + 1; send        taker:  empty the socket; look for events > taken; if more are left: send to itself
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "softrdma/device.h"
+#include "softrdma/export.h"
+
+static int channel_open(struct sr_context *ctx, struct sr_channel *ch)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	int fd;
+
+	ch->sock = sr_wake_socket(ctx, ch->number + 1);
+	if (ch->sock < 0)
+		return ch->sock;
+	fd = epoll_create1(EPOLL_CLOEXEC);
+	if (fd >= 0 && !epoll_ctl(fd, EPOLL_CTL_ADD, ch->sock, &ev) &&
+	    !epoll_ctl(fd, EPOLL_CTL_ADD, ctx->timer_fd, &ev))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	close(ch->sock);
+	return -ENOMEM;
+}
+
+EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
+{
+	struct sr_context *ctx = sr_context(context);
+	struct sr_channel *ch = arena_alloc(&ctx->arena, sizeof(*ch) + SR_SLACK);
+	int err = -ENOMEM;
+
+	if (!ch)
+		goto err_none;
+	lock_acquire(&ctx->lock);
+	err = sr_ids_take(&ctx->channels, ch, &ch->number);
+	lock_release(&ctx->lock);
+	if (err)
+		goto err_memory;
+	list_init(&ch->cqs);
+	ch->channel.context = context;
+	err = ch->channel.fd = channel_open(ctx, ch);
+	if (err < 0)
+		goto err_id;
+	return &ch->channel;
+err_id:
+	lock_acquire(&ctx->lock);
+	sr_ids_give(&ctx->channels, ch->number);
+	lock_release(&ctx->lock);
+err_memory:
+	arena_free(&ctx->arena, ch);
+err_none:
+	errno = -err;
+	return NULL;
+}
+
+EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+	struct sr_context *ctx = sr_context(channel->context);
+	struct sr_channel *ch = container_of(channel, struct sr_channel, channel);
+	struct sockaddr_un sa;
+
+	if (!list_empty(&ch->cqs))
+		return EBUSY;
+	sr_socket_path(ctx, &sa, ctx->seg->index, ch->number + 1);
+	unlink(sa.sun_path);
+	close(ch->sock);
+	close(channel->fd);
+	lock_acquire(&ctx->lock);
+	sr_ids_give(&ctx->channels, ch->number);
+	lock_release(&ctx->lock);
+	arena_free(&ctx->arena, ch);
+	return 0;
+}
+
+static void drain(int sock)
+{
+	char byte;
+
+	while (recv(sock, &byte, 1, MSG_DONTWAIT) >= 0)
+		;
+}
+
+/* Takes one event of the channel's queues; *ret_more: others are left. */
+static struct sr_cq *event_take(struct sr_channel *ch, int *ret_more)
+{
+	struct sr_cq *cq, *found = NULL;
+
+	*ret_more = 0;
+	lock_acquire(&ch->lock);
+	drain(ch->sock);
+	list_each(cq, &ch->cqs, link) {
+		uint32_t waiting = atomic_load(&cq->shm->events) - cq->taken;
+
+		if (waiting && !found) {
+			found = cq;
+			cq->taken++;
+			waiting--;
+		}
+		*ret_more |= waiting != 0;
+	}
+	if (found) { /* the next look begins behind it */
+		list_del(&found->link);
+		list_add_tail(&ch->cqs, &found->link);
+	}
+	lock_release(&ch->lock);
+	return found;
+}
+
+/* Sleeps until there may be an event. 0, or -1 with errno. */
+static int event_wait(struct sr_context *ctx, struct sr_channel *ch)
+{
+	struct pollfd p = { .fd = ch->channel.fd, .events = POLLIN };
+	uint64_t expirations;
+	char byte;
+
+	if (fcntl(ch->channel.fd, F_GETFL) & O_NONBLOCK) {
+		errno = EAGAIN;
+		return -1;
+	}
+	if (!atomic_load(&ctx->nr_stalled)) /* restarts after a signal as read(2) does */
+		return recv(ch->sock, &byte, 1, MSG_PEEK) < 0 ? -1 : 0;
+	if (poll(&p, 1, -1) < 0)
+		return -1;
+	(void)!read(ctx->timer_fd, &expirations, sizeof(expirations));
+	return 0;
+}
+
+EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq, void **ret_context)
+{
+	struct sr_channel *ch = container_of(channel, struct sr_channel, channel);
+	struct sr_context *ctx = sr_context(channel->context);
+	struct sr_cq *cq;
+	int more;
+
+	for (;;) {
+		if (atomic_load(&ctx->nr_stalled))
+			sr_progress(ctx);
+		cq = event_take(ch, &more);
+		if (cq)
+			break;
+		if (event_wait(ctx, ch))
+			return -1;
+	}
+	if (more)
+		sr_wake(ctx, ctx->seg->index, ch->number + 1);
+	*ret_cq = &cq->cq;
+	*ret_context = cq->cq.cq_context;
+	return 0;
+}
+
+EXPORT void ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned int n)
+{
+	struct sr_cq *cq = sr_cq(ibcq);
+
+	atomic_fetch_add(&cq->acked, n);
+	ibcq->comp_events_completed += n;
+	raw_futex((uint32_t *)&cq->acked, FUTEX_WAKE, INT32_MAX, NULL, 0);
+}
+
+static int cq_shm_create(struct sr_context *ctx, struct sr_cq *cq, int cqe)
+{
+	uint32_t slots = 1;
+
+	while (slots < (uint32_t)cqe)
+		slots <<= 1;
+	cq->shm = sr_shm_alloc(ctx, sizeof(*cq->shm) + (size_t)slots * sizeof(struct sr_cqe));
+	if (!cq->shm)
+		return -ENOMEM;
+	cq->shm->mask = slots - 1;
+	cq->shm->cap = (uint32_t)cqe;
+	return 0;
+}
+
+static size_t cq_shm_size(struct sr_shm_cq *shm)
+{
+	return sizeof(*shm) + (size_t)(shm->mask + 1) * sizeof(struct sr_cqe);
+}
+
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+				    struct ibv_comp_channel *channel, int comp_vector)
+{
+	struct sr_context *ctx = sr_context(context);
+	struct sr_channel *ch = channel ? container_of(channel, struct sr_channel, channel) : NULL;
+	struct sr_cq *cq;
+	int err;
+
+	if (cqe < 1 || cqe > (int)SR_MAX_CQE || comp_vector < 0 || comp_vector >= context->num_comp_vectors) {
+		errno = EINVAL;
+		return NULL;
+	}
+	cq = arena_alloc(&ctx->arena, sizeof(*cq));
+	if (!cq) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	lock_acquire(&ctx->lock);
+	err = cq_shm_create(ctx, cq, cqe);
+	if (!err) {
+		err = sr_ids_take(&ctx->cqs, cq, &cq->number);
+		if (err)
+			sr_shm_free(ctx, cq->shm, cq_shm_size(cq->shm));
+	}
+	lock_release(&ctx->lock);
+	if (err) {
+		arena_free(&ctx->arena, cq);
+		errno = -err;
+		return NULL;
+	}
+	cq->cap = (uint32_t)cqe;
+	cq->cq = (struct ibv_cq){ .context = context, .channel = channel, .cq_context = cq_context,
+				  .handle = cq->number, .cqe = cqe };
+	cq->shm->number = cq->number;
+	list_init(&cq->link);
+	if (ch) {
+		cq->shm->channel = ch->number + 1;
+		lock_acquire(&ch->lock);
+		list_add_tail(&ch->cqs, &cq->link);
+		channel->refcnt++;
+		lock_release(&ch->lock);
+	}
+	return &cq->cq;
+}
+
+EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
+{
+	struct sr_cq *cq = sr_cq(ibcq);
+	struct sr_context *ctx = sr_context(ibcq->context);
+	struct sr_channel *ch = ibcq->channel ? container_of(ibcq->channel, struct sr_channel, channel) : NULL;
+	uint32_t acked;
+
+	if (atomic_load(&cq->users))
+		return EBUSY;
+	if (ch) {
+		lock_acquire(&ch->lock);
+		list_del(&cq->link);
+		ibcq->channel->refcnt--;
+		lock_release(&ch->lock);
+	}
+	/* The verbs say so: it waits until every event handed out has been acknowledged. */
+	while ((acked = atomic_load(&cq->acked)) != cq->taken)
+		raw_futex((uint32_t *)&cq->acked, FUTEX_WAIT, acked, NULL, 0);
+	lock_acquire(&ctx->lock);
+	sr_ids_give(&ctx->cqs, cq->number);
+	sr_shm_free(ctx, cq->shm, cq_shm_size(cq->shm));
+	lock_release(&ctx->lock);
+	arena_free(&ctx->arena, cq);
+	return 0;
+}
+
+EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
+{
+	struct sr_cq *cq = sr_cq(ibcq);
+	uint32_t waiting = atomic_load(&cq->shm->tail) - atomic_load(&cq->shm->head);
+
+	/* Within the ring that was made: peers know where it lies. */
+	if (cqe < 1 || (uint32_t)cqe < waiting)
+		return EINVAL;
+	if ((uint32_t)cqe > cq->shm->mask + 1)
+		return EOPNOTSUPP;
+	cq->shm->cap = (uint32_t)cqe;
+	ibcq->cqe = cqe;
+	return 0;
+}

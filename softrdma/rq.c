@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Receive queues, a QP's own and shared ones. A slot goes round:
+ *
+ *   free (owner's stack) -> filled, its number in avail[] -> popped by an executor -> named by a completion -> free at its poll
+ *
+ * so a queue holds at most its capacity of requests that are posted or not yet polled. Posting is under the owner's private lock;
+ * popping under the QP's rx_lock, for a shared queue under its own robust lock too.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "softrdma/device.h"
+
+static size_t rq_size(uint32_t cap, uint32_t mask, uint32_t stride)
+{
+	return ALIGN_UP(sizeof(struct sr_shm_rq) + (mask + 1) * sizeof(uint32_t), 64u) + (size_t)cap * stride;
+}
+
+int sr_rq_create(struct sr_context *ctx, struct sr_rq *rq, uint32_t max_wr, uint32_t max_sge)
+{
+	uint32_t slots = 1, stride = (uint32_t)(sizeof(struct sr_rwqe) + max_sge * sizeof(struct sr_sge));
+
+	while (slots < max_wr)
+		slots <<= 1;
+	rq->max_sge = max_sge;
+	rq->free = arena_alloc(&ctx->arena, (max_wr ? max_wr : 1) * sizeof(*rq->free));
+	if (!rq->free)
+		return -ENOMEM;
+	rq->shm = sr_shm_alloc(ctx, rq_size(max_wr, slots - 1, stride));
+	if (!rq->shm) {
+		arena_free(&ctx->arena, rq->free);
+		return -ENOMEM;
+	}
+	rq->shm->cap = max_wr;
+	rq->shm->mask = slots - 1;
+	rq->shm->stride = stride;
+	rq->shm->slots_off = (uint32_t)rq_size(0, slots - 1, stride);
+	sr_rq_reset(rq);
+	return 0;
+}
+
+void sr_rq_destroy(struct sr_context *ctx, struct sr_rq *rq)
+{
+	sr_shm_free(ctx, rq->shm, rq_size(rq->shm->cap, rq->shm->mask, rq->shm->stride));
+	arena_free(&ctx->arena, rq->free);
+}
+
+/* Empties it. Nobody else may be at it. */
+void sr_rq_reset(struct sr_rq *rq)
+{
+	uint32_t i;
+
+	for (i = 0; i < rq->shm->cap; i++)
+		rq->free[i] = rq->shm->cap - 1 - i;
+	rq->nr_free = rq->shm->cap;
+	atomic_store(&rq->shm->head, 0);
+	atomic_store(&rq->shm->tail, 0);
+}
+
+void sr_rq_give(struct sr_rq *rq, uint32_t slot)
+{
+	lock_acquire(&rq->lock);
+	rq->free[rq->nr_free++] = slot;
+	lock_release(&rq->lock);
+}
+
+static int post_one(struct sr_rq *rq, const struct ibv_recv_wr *wr)
+{
+	uint32_t slot, i, tail = atomic_load_explicit(&rq->shm->tail, memory_order_relaxed);
+	struct sr_rwqe *w;
+
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge)
+		return EINVAL;
+	if (!rq->nr_free)
+		return ENOMEM;
+	slot = rq->free[--rq->nr_free];
+	w = sr_rq_slot(rq->shm, slot);
+	w->wr_id = wr->wr_id;
+	w->nsge = (uint32_t)wr->num_sge;
+	w->length = 0;
+	for (i = 0; i < w->nsge; i++) {
+		w->sge[i] = (struct sr_sge){ wr->sg_list[i].addr, wr->sg_list[i].length, wr->sg_list[i].lkey };
+		w->length += w->sge[i].length;
+	}
+	rq->shm->avail[tail & rq->shm->mask] = slot;
+	atomic_store(&rq->shm->tail, tail + 1);
+	return 0;
+}
+
+static int post_list(struct sr_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	int err = 0;
+
+	lock_acquire(&rq->lock);
+	for (; wr && !err; wr = wr->next) {
+		err = post_one(rq, wr);
+		if (err)
+			*bad = wr;
+	}
+	lock_release(&rq->lock);
+	return err;
+}
+
+int sr_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct sr_qp *qp = sr_qp(ibqp);
+	struct sr_context *ctx = sr_context(ibqp->context);
+	int err;
+
+	if (unlikely(ibqp->srq || atomic_load_explicit(&qp->shm->state, memory_order_relaxed) == IBV_QPS_RESET)) {
+		*bad = wr;
+		return EINVAL;
+	}
+	err = post_list(qp->rq, wr, bad);
+	if (unlikely(atomic_load(&qp->shm->state) == IBV_QPS_ERR)) {
+		sr_rx_lock(ctx, &ctx->self, qp->shm);
+		sr_rx_fail(ctx, &ctx->self, qp->shm);
+		rlock_release(&qp->shm->rx_lock);
+	} else if (unlikely(atomic_load(&qp->shm->peer_waits))) {
+		sr_kick(ctx, qp);
+	}
+	return err;
+}
+
+int sr_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct sr_srq *srq = sr_srq(ibsrq);
+	struct sr_context *ctx = sr_context(ibsrq->context);
+	int err = post_list(&srq->rq, wr, bad);
+	uint32_t i;
+
+	if (likely(!atomic_load(&srq->rq.shm->waiters)))
+		return err;
+	atomic_store(&srq->rq.shm->waiters, 0);
+	for (i = 0; i < SR_MAX_QP; i++) {
+		struct sr_qp *qp = ctx->qps.object[i];
+
+		if (qp && qp->rq == &srq->rq && atomic_load(&qp->shm->peer_waits))
+			sr_kick(ctx, qp);
+	}
+	return err;
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Owns the shared directory and the own segment's file and memory.
+ *
+ *   DIR            $SOFTRDMA_DIR, else /dev/shm/softrdma-UID, mode 0700 and ours, or it is refused
+ *   DIR/ctx-III    a context's segment, mode 0600; III: its index in hex, the upper half of its QP numbers
+ *   DIR/wk-III-N   its sockets for waking: completion channel N, or 0 for asynchronous events
+ *   DIR/new-R      a segment being made
+ *   DIR/atomics    locks of the atomic operations, for all contexts
+ *
+ * Life of a segment's file: it is made and locked (an open-file-description lock, so it works across pid namespaces and
+ * goes with its process) under a name of its own, then linked to the first free index: link(2) lets one win. Who finds a
+ * ctx-III that nobody locks, locks it, makes sure that the name still leads to the same file, and removes it; as only the
+ * holder of a file's lock removes its name, a living one is never removed.
+ *
+ * Allocation within the segment is by powers of two from a page on, first use by fallocate so that a full /dev/shm is ENOMEM
+ * and not a SIGBUS. Free blocks are linked through their first word. Under ctx->lock.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "softrdma/device.h"
+
+#define ATOMICS_SIZE FM_PAGE_SIZE
+
+/* xorshift64*, seeded by the kernel at open. Only for names and tags. */
+uint64_t sr_random(struct sr_context *ctx)
+{
+	ctx->rng ^= ctx->rng >> 12;
+	ctx->rng ^= ctx->rng << 25;
+	ctx->rng ^= ctx->rng >> 27;
+	return ctx->rng * 0x2545f4914f6cdd1dull;
+}
+
+static int directory_find(struct sr_context *ctx)
+{
+	const char *env = getenv("SOFTRDMA_DIR");
+	struct stat st;
+
+	if (env && *env)
+		fm_format(ctx->dir, sizeof(ctx->dir), "%s", env);
+	else
+		fm_format(ctx->dir, sizeof(ctx->dir), "/dev/shm/softrdma-%u", (unsigned int)geteuid());
+	/* Room for "/wk-III-NNNN" in a socket's address. */
+	if (strlen(ctx->dir) > sizeof(ctx->dir) - 16)
+		return -ENAMETOOLONG;
+	if (mkdir(ctx->dir, 0700) && errno != EEXIST)
+		return -errno;
+	if (lstat(ctx->dir, &st))
+		return -errno;
+	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077)) {
+		log_error("softrdma: %s must be a directory of ours with mode 0700", ctx->dir);
+		return -EPERM;
+	}
+	return 0;
+}
+
+static void path_of(struct sr_context *ctx, char *path, uint32_t index)
+{
+	fm_format(path, SR_PATH_MAX + 32, "%s/ctx-%03x", ctx->dir, index);
+}
+
+int sr_socket_path(struct sr_context *ctx, struct sockaddr_un *sa, uint32_t index, uint32_t number)
+{
+	sa->sun_family = AF_UNIX;
+	return (int)(offsetof(struct sockaddr_un, sun_path) + 1 +
+		     fm_format(sa->sun_path, sizeof(sa->sun_path), "%s/wk-%03x-%u", ctx->dir, index, number));
+}
+
+static int lock_file(int fd, int cmd)
+{
+	struct flock fl = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	if (fcntl(fd, cmd, &fl))
+		return -errno;
+	return cmd == F_OFD_GETLK && fl.l_type != F_UNLCK;
+}
+
+struct sweep {
+	struct sr_context *ctx;
+	uint32_t index; /* remove the sockets of this one */
+};
+
+static int sweep_socket(const char *name, void *arg)
+{
+	struct sweep *s = arg;
+	char prefix[16], path[SR_PATH_MAX + 300];
+
+	fm_format(prefix, sizeof(prefix), "wk-%03x-", s->index);
+	if (!strncmp(name, prefix, strlen(prefix))) {
+		fm_format(path, sizeof(path), "%s/%s", s->ctx->dir, name);
+		unlink(path);
+	}
+	return 0;
+}
+
+static uint32_t parse_hex(const char *s)
+{
+	uint32_t v = 0;
+
+	for (; (*s >= '0' && *s <= '9') || (*s >= 'a' && *s <= 'f'); s++)
+		v = v << 4 | (uint32_t)(*s <= '9' ? *s - '0' : *s - 'a' + 10);
+	return v % SR_MAX_CTX;
+}
+
+static int sweep_entry(const char *name, void *arg)
+{
+	struct sweep *s = arg, one = { s->ctx, 0 };
+	char path[SR_PATH_MAX + 300];
+	struct stat of_fd, of_path;
+	int fd, is_ctx = !strncmp(name, "ctx-", 4);
+
+	if (!is_ctx && strncmp(name, "new-", 4))
+		return 0;
+	fm_format(path, sizeof(path), "%s/%s", s->ctx->dir, name);
+	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return 0;
+	if (!lock_file(fd, F_OFD_SETLK) && !fstat(fd, &of_fd) && !lstat(path, &of_path) &&
+	    of_fd.st_ino == of_path.st_ino && of_fd.st_dev == of_path.st_dev) {
+		one.index = parse_hex(name + 4);
+		if (is_ctx)
+			raw_dir_each(s->ctx->dir, sweep_socket, &one);
+		unlink(path);
+	}
+	close(fd);
+	return 0;
+}
+
+/* Removes what dead processes have left. */
+void sr_segment_sweep(struct sr_context *ctx)
+{
+	struct sweep s = { ctx, 0 };
+
+	raw_dir_each(ctx->dir, sweep_entry, &s);
+}
+
+static int file_make(struct sr_context *ctx, char *path)
+{
+	int fd, err;
+
+	fm_format(path, SR_PATH_MAX + 32, "%s/new-%016lx", ctx->dir, (unsigned long)sr_random(ctx));
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	err = lock_file(fd, F_OFD_SETLK);
+	if (!err && ftruncate(fd, SR_SEG_SIZE))
+		err = -errno;
+	if (!err && fallocate(fd, 0, 0, offsetof(struct sr_seg, key)))
+		err = -errno;
+	if (err) {
+		unlink(path);
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+static int file_link(struct sr_context *ctx, const char *from)
+{
+	char path[SR_PATH_MAX + 32];
+	uint32_t first = (uint32_t)sr_random(ctx), i, index;
+
+	for (i = 0; i < SR_MAX_CTX; i++) {
+		index = (first + i) % SR_MAX_CTX;
+		if (!index)
+			continue;
+		path_of(ctx, path, index);
+		if (!link(from, path))
+			return (int)index;
+		if (errno != EEXIST)
+			return -errno;
+	}
+	return -ENOSPC;
+}
+
+static void header_fill(struct sr_context *ctx, uint32_t index)
+{
+	struct sr_seg *seg = ctx->seg;
+
+	ctx->cookie = sr_random(ctx);
+	seg->magic = SR_MAGIC;
+	seg->layout = SR_LAYOUT;
+	seg->index = index;
+	seg->token = ((uint32_t)sr_random(ctx) << SR_CTX_BITS | index) & ~RLOCK_WAITERS;
+	seg->pid = raw_getpid();
+	seg->cookie = ctx->cookie;
+	seg->cookie_addr = (uintptr_t)&ctx->cookie;
+	ctx->seg_bump = ALIGN_UP(sizeof(struct sr_seg), FM_PAGE_SIZE);
+}
+
+int sr_segment_create(struct sr_context *ctx)
+{
+	char path[SR_PATH_MAX + 32];
+	int err, index, tries;
+
+	err = directory_find(ctx);
+	if (err)
+		return err;
+	sr_segment_sweep(ctx);
+	/* A sweeper may take the file between its making and its locking: once more then. */
+	for (tries = 0; tries < 8; tries++) {
+		ctx->seg_fd = file_make(ctx, path);
+		if (ctx->seg_fd == -EAGAIN || ctx->seg_fd == -EEXIST)
+			continue;
+		if (ctx->seg_fd < 0)
+			return ctx->seg_fd;
+		ctx->seg = mmap(NULL, SR_SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, ctx->seg_fd, 0);
+		if (ctx->seg == MAP_FAILED) {
+			err = -errno;
+			ctx->seg = NULL;
+			unlink(path);
+			close(ctx->seg_fd);
+			return err;
+		}
+		index = file_link(ctx, path);
+		unlink(path);
+		if (index > 0) {
+			header_fill(ctx, (uint32_t)index);
+			return 0;
+		}
+		munmap(ctx->seg, SR_SEG_SIZE);
+		ctx->seg = NULL;
+		close(ctx->seg_fd);
+		if (index != -ENOENT)
+			return index;
+	}
+	return -EBUSY;
+}
+
+void sr_segment_destroy(struct sr_context *ctx)
+{
+	struct sweep s = { ctx, ctx->seg->index };
+	char path[SR_PATH_MAX + 32];
+
+	atomic_store(&ctx->seg->ready, SR_CLOSED);
+	raw_dir_each(ctx->dir, sweep_socket, &s);
+	path_of(ctx, path, ctx->seg->index);
+	unlink(path);
+	munmap(ctx->seg, SR_SEG_SIZE);
+	close(ctx->seg_fd);
+}
+
+struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index)
+{
+	char path[SR_PATH_MAX + 32];
+	struct sr_seg *seg;
+	struct stat st;
+	int fd;
+
+	path_of(ctx, path, index);
+	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return NULL;
+	seg = MAP_FAILED;
+	if (!fstat(fd, &st) && st.st_uid == geteuid() && st.st_size == (off_t)SR_SEG_SIZE)
+		seg = mmap(NULL, SR_SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	close(fd);
+	if (seg == MAP_FAILED)
+		return NULL;
+	if (atomic_load(&seg->ready) != SR_READY || seg->magic != SR_MAGIC || seg->layout != SR_LAYOUT ||
+	    seg->index != index) {
+		munmap(seg, SR_SEG_SIZE);
+		return NULL;
+	}
+	return seg;
+}
+
+int sr_atomics_map(struct sr_context *ctx)
+{
+	char path[SR_PATH_MAX + 32];
+	int fd, err = 0;
+
+	fm_format(path, sizeof(path), "%s/atomics", ctx->dir);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	if (fallocate(fd, 0, 0, ATOMICS_SIZE))
+		err = -errno;
+	ctx->atomics = mmap(NULL, ATOMICS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (ctx->atomics == MAP_FAILED)
+		err = -errno;
+	close(fd);
+	return err;
+}
+
+static unsigned int size_class(size_t size)
+{
+	unsigned int c = 12;
+
+	while ((1ull << c) < size)
+		c++;
+	return c;
+}
+
+void *sr_shm_alloc(struct sr_context *ctx, size_t size)
+{
+	unsigned int c = size_class(size);
+	uint64_t len = 1ull << c, off = ctx->seg_free[c];
+	void *p = sr_at(ctx->seg, off);
+
+	if (off) {
+		memcpy(&ctx->seg_free[c], p, sizeof(uint64_t));
+		memset(p, 0, len);
+		return p;
+	}
+	if (ctx->seg_bump + len > SR_SEG_SIZE ||
+	    fallocate(ctx->seg_fd, 0, (off_t)ctx->seg_bump, (off_t)len))
+		return NULL;
+	p = sr_at(ctx->seg, ctx->seg_bump);
+	ctx->seg_bump += len;
+	return p;
+}
+
+void sr_shm_free(struct sr_context *ctx, void *p, size_t size)
+{
+	unsigned int c = size_class(size);
+
+	if (!p)
+		return;
+	memcpy(p, &ctx->seg_free[c], sizeof(uint64_t));
+	ctx->seg_free[c] = (uint64_t)((char *)p - (char *)ctx->seg);
+}

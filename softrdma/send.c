@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Posting sends, and who makes a waiting queue go on.
+ *
+ * ibv_post_send copies the requests into the queue's ring and runs it at once, so when it returns every request is
+ * complete unless the queue is stalled. A stalled queue goes on when
+ *
+ *   the other end posts a receive or gets ready:     it runs the queue itself (sr_kick)
+ *   the owner polls any CQ, or waits for an event:   sr_progress
+ *   nobody does anything:                            the context's timer makes its channels readable, then sr_progress
+ *
+ * Stalled QPs are on ctx->stalled under stalled_lock, which is never held while a robust lock is taken.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/timerfd.h>
+
+#include "base/sys.h"
+#include "softrdma/device.h"
+
+/* A dead peer is noticed this soon when nothing else runs the clock. */
+#define TICK_MIN_NS 50000ull
+#define TICK_MAX_NS 20000000ull
+
+struct sr_peer *sr_qp_peer(struct sr_context *ctx, struct sr_qp *qp)
+{
+	struct sr_peer *p = atomic_load(&qp->peer), *none = NULL;
+
+	if (likely(p != NULL))
+		return p;
+	p = sr_peer_get(ctx, qp->shm->dest_qpn >> SR_QP_BITS);
+	if (p && !atomic_compare_exchange_strong(&qp->peer, &none, p)) {
+		sr_peer_put(ctx, p);
+		p = none;
+	}
+	return p;
+}
+
+static void flush_sends(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q)
+{
+	struct sr_run run = { .ctx = ctx, .src = owner, .q = q };
+
+	sr_sq_lock(ctx, owner, q);
+	if (atomic_load(&q->state) == IBV_QPS_ERR)
+		sr_run(&run);
+	rlock_release(&q->sq_lock);
+}
+
+static void run_locked(struct sr_context *ctx, struct sr_qp *qp)
+{
+	struct sr_run run = { .ctx = ctx, .src = &ctx->self, .q = qp->shm, .mine = 1 };
+	uint32_t other = qp->shm->dest_qpn;
+	struct sr_shm_qp *d;
+	int waits;
+
+	run.dst = sr_qp_peer(ctx, qp);
+	sr_run(&run);
+	waits = atomic_load(&qp->shm->stall) != SR_STALL_NONE;
+	rlock_release(&qp->shm->sq_lock);
+	if (unlikely(waits))
+		sr_stalled_add(ctx, qp);
+	if (unlikely(run.other_err)) {
+		d = sr_qp_find(run.dst->seg, other);
+		if (d)
+			flush_sends(ctx, run.dst, d);
+	}
+}
+
+void sr_qp_run(struct sr_context *ctx, struct sr_qp *qp)
+{
+	sr_sq_lock(ctx, &ctx->self, qp->shm);
+	run_locked(ctx, qp);
+}
+
+void sr_kick(struct sr_context *ctx, struct sr_qp *qp)
+{
+	struct sr_run run = { .ctx = ctx, .dst = &ctx->self };
+	struct sr_shm_qp *q;
+
+	atomic_store(&qp->shm->peer_waits, 0);
+	run.src = sr_qp_peer(ctx, qp);
+	q = run.src ? sr_qp_find(run.src->seg, qp->shm->dest_qpn) : NULL;
+	if (!q)
+		return;
+	if (run.src == &ctx->self && ctx->qps.object[q->number]) {
+		sr_qp_run(ctx, ctx->qps.object[q->number]);
+		return;
+	}
+	run.q = q;
+	sr_sq_lock(ctx, run.src, q);
+	if (q->qpn == qp->shm->dest_qpn && q->dest_qpn == qp->shm->qpn && atomic_load(&q->stall) != SR_STALL_NONE)
+		sr_run(&run);
+	rlock_release(&q->sq_lock);
+	if (run.other_err)
+		flush_sends(ctx, &ctx->self, qp->shm);
+}
+
+/* ---- stalled queues ---- */
+
+static void timer_set(struct sr_context *ctx, uint64_t ns)
+{
+	struct itimerspec its = { .it_value = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) } };
+
+	timerfd_settime(ctx->timer_fd, 0, &its, NULL);
+}
+
+void sr_stalled_add(struct sr_context *ctx, struct sr_qp *qp)
+{
+	lock_acquire(&ctx->stalled_lock);
+	if (!qp->on_stalled) {
+		qp->on_stalled = 1;
+		list_add_tail(&ctx->stalled, &qp->stalled_link);
+		atomic_fetch_add(&ctx->nr_stalled, 1);
+		timer_set(ctx, TICK_MIN_NS);
+	}
+	lock_release(&ctx->stalled_lock);
+}
+
+void sr_stalled_del(struct sr_context *ctx, struct sr_qp *qp)
+{
+	lock_acquire(&ctx->stalled_lock);
+	if (qp->on_stalled) {
+		qp->on_stalled = 0;
+		list_del(&qp->stalled_link);
+		if (atomic_fetch_sub(&ctx->nr_stalled, 1) == 1)
+			timer_set(ctx, 0);
+	}
+	lock_release(&ctx->stalled_lock);
+}
+
+/* How long its clock says that it may sleep. */
+static uint64_t sleep_of(struct sr_qp *qp, uint64_t now)
+{
+	uint64_t next = qp->shm->next_try;
+
+	if (next <= now + TICK_MIN_NS)
+		return TICK_MIN_NS;
+	return next - now < TICK_MAX_NS ? next - now : TICK_MAX_NS;
+}
+
+static struct sr_qp *stalled_pop(struct sr_context *ctx, uint32_t *budget)
+{
+	struct sr_qp *qp = NULL;
+
+	lock_acquire(&ctx->stalled_lock);
+	if (*budget && !list_empty(&ctx->stalled)) {
+		qp = container_of(ctx->stalled.next, struct sr_qp, stalled_link);
+		list_del(&qp->stalled_link);
+		list_add_tail(&ctx->stalled, &qp->stalled_link);
+		--*budget;
+	}
+	lock_release(&ctx->stalled_lock);
+	return qp;
+}
+
+void sr_progress(struct sr_context *ctx)
+{
+	uint32_t budget = atomic_load(&ctx->nr_stalled);
+	uint64_t sleep = TICK_MAX_NS, now, s;
+	struct sr_qp *qp;
+
+	while ((qp = stalled_pop(ctx, &budget))) {
+		if (atomic_load(&qp->shm->stall) == SR_STALL_NONE) {
+			sr_stalled_del(ctx, qp);
+			continue;
+		}
+		sr_qp_run(ctx, qp);
+		if (atomic_load(&qp->shm->stall) == SR_STALL_NONE) {
+			sr_stalled_del(ctx, qp);
+			continue;
+		}
+		now = raw_now_ns();
+		s = sleep_of(qp, now);
+		sleep = s < sleep ? s : sleep;
+	}
+	lock_acquire(&ctx->stalled_lock);
+	if (atomic_load(&ctx->nr_stalled))
+		timer_set(ctx, sleep);
+	lock_release(&ctx->stalled_lock);
+}
+
+/* ---- posting ---- */
+
+static int needs_read(uint32_t opcode)
+{
+	return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	       opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+static int wr_check(struct sr_qp *qp, const struct ibv_send_wr *wr)
+{
+	struct sr_shm_qp *q = qp->shm;
+	uint64_t len = 0;
+	int i;
+
+	if (wr->opcode > IBV_WR_ATOMIC_FETCH_AND_ADD)
+		return EOPNOTSUPP;
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge)
+		return EINVAL;
+	if (wr->send_flags & IBV_SEND_INLINE) {
+		if (needs_read(wr->opcode))
+			return EINVAL;
+		for (i = 0; i < wr->num_sge; i++)
+			len += wr->sg_list[i].length;
+		if (len > qp->cap.max_inline_data)
+			return EINVAL;
+	}
+	if (atomic_load_explicit(&q->sq_tail, memory_order_relaxed) -
+	    atomic_load_explicit(&q->sq_freed, memory_order_acquire) >= q->sq_cap)
+		return ENOMEM;
+	return 0;
+}
+
+static void wqe_data(struct sr_wqe *w, const struct ibv_send_wr *wr)
+{
+	char *to = (char *)w->sge;
+	int i;
+
+	w->length = 0;
+	w->nsge = (uint32_t)wr->num_sge;
+	for (i = 0; i < wr->num_sge; i++) {
+		const struct ibv_sge *s = &wr->sg_list[i];
+
+		if (wr->send_flags & IBV_SEND_INLINE)
+			memcpy(to + w->length, (void *)(uintptr_t)s->addr, s->length);
+		else
+			w->sge[i] = (struct sr_sge){ s->addr, s->length, s->lkey };
+		w->length += s->length;
+	}
+	w->inline_len = (uint32_t)w->length;
+}
+
+static int post_one(struct sr_context *ctx, struct sr_qp *qp, const struct ibv_send_wr *wr)
+{
+	uint32_t tail = atomic_load_explicit(&qp->shm->sq_tail, memory_order_relaxed);
+	struct sr_wqe *w = sr_sq_slot(ctx->seg, qp->shm, tail);
+	int err = wr_check(qp, wr);
+
+	if (err)
+		return err;
+	w->wr_id = wr->wr_id;
+	w->opcode = wr->opcode;
+	w->flags = wr->send_flags;
+	w->imm = wr->imm_data;
+	if (needs_read(wr->opcode) && wr->opcode != IBV_WR_RDMA_READ) {
+		w->remote_addr = wr->wr.atomic.remote_addr;
+		w->rkey = wr->wr.atomic.rkey;
+		w->compare_add = wr->wr.atomic.compare_add;
+		w->swap = wr->wr.atomic.swap;
+	} else {
+		w->remote_addr = wr->wr.rdma.remote_addr;
+		w->rkey = wr->wr.rdma.rkey;
+	}
+	wqe_data(w, wr);
+	atomic_store_explicit(&qp->shm->sq_tail, tail + 1, memory_order_release);
+	return 0;
+}
+
+int sr_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct sr_qp *qp = sr_qp(ibqp);
+	struct sr_context *ctx = sr_context(ibqp->context);
+	uint32_t state = atomic_load_explicit(&qp->shm->state, memory_order_acquire);
+	int err = 0;
+
+	if (unlikely(state != IBV_QPS_RTS && state != IBV_QPS_ERR && state != IBV_QPS_SQD && state != IBV_QPS_SQE)) {
+		*bad = wr;
+		return EINVAL;
+	}
+	sr_sq_lock(ctx, &ctx->self, qp->shm);
+	for (; wr; wr = wr->next) {
+		err = post_one(ctx, qp, wr);
+		if (unlikely(err)) {
+			*bad = wr;
+			break;
+		}
+	}
+	run_locked(ctx, qp);
+	return err;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The shared memory of softrdma. One segment (a file in the shared directory) a context; everything that a peer must
+ * reach lies in it, as offsets from its start. Peers of the same user map each other's segments whole.
+ *
+ *   struct sr_seg | key table | objects from the segment's allocator: QPs, their rings, SRQs, CQs
+ *
+ * Who writes what is said at each field: "owner" is the process that opened the context, "executor" is whoever runs a
+ * send queue (its owner or, after receiver-not-ready, the process at the other end), under the lock named.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/macro.h"
+#include "softrdma/rlock.h"
+
+#define SR_MAGIC 0x616d647274666f73ull /* "softrdma" */
+#define SR_LAYOUT 1
+#define SR_SEG_SIZE (1ull << 32)
+
+#define SR_CTX_BITS 12
+#define SR_QP_BITS 12
+#define SR_MAX_CTX (1u << SR_CTX_BITS)
+#define SR_MAX_QP (1u << SR_QP_BITS)
+#define SR_MAX_MR 65536u
+#define SR_MAX_SGE 32u
+#define SR_MAX_INLINE 256u
+#define SR_MAX_WR 16384u
+#define SR_MAX_CQE (1u << 18)
+#define SR_MAX_MSG (1u << 31)
+
+/* Small sends lie here between the sender's post and the receiver's poll. */
+#define SR_BOUNCE_UNIT 64u /* bytes */
+#define SR_BOUNCE_UNITS 1024u
+#define SR_BOUNCE_MAX 4096u /* largest message that takes this way */
+
+#define SR_ASYNC_SLOTS 64u
+
+enum sr_ready { SR_NEW, SR_READY, SR_CLOSED };
+
+/* One memory region. A key is (random tag << 16 | index); 0 stands for no entry. */
+struct sr_key {
+	_Atomic uint32_t key;
+	uint32_t access;
+	uint32_t pd;
+	uint32_t reserved;
+	uint64_t iova; /* address that work requests use */
+	uint64_t len;
+	uint64_t addr; /* where that is in the owner */
+};
+
+/* An unaffiliated or affiliated asynchronous event; @handle is the object's number in the owner. */
+struct sr_async {
+	uint32_t type;
+	uint32_t handle;
+};
+
+struct sr_seg {
+	uint64_t magic;
+	uint32_t layout;
+	uint32_t index;
+	uint32_t token; /* names the owner in locks: random << SR_CTX_BITS | index */
+	int32_t pid;	/* as the owner sees itself */
+	_Atomic uint32_t ready;
+	uint32_t reserved;
+	uint64_t cookie; /* random; the same 8 bytes lie in the owner's private memory */
+	uint64_t cookie_addr;
+	struct rlock async_lock;
+	_Atomic uint32_t async_head; /* owner */
+	_Atomic uint32_t async_tail; /* under async_lock */
+	struct sr_async async[SR_ASYNC_SLOTS];
+	_Atomic uint64_t qp_off[SR_MAX_QP]; /* 0: no such QP */
+	struct sr_key key[SR_MAX_MR];
+};
+
+enum sr_qp_flag { SR_QP_SIG_ALL = 1 };
+
+/* Why the head of a send queue waits. */
+enum sr_stall { SR_STALL_NONE, SR_STALL_RNR, SR_STALL_UNREACHABLE };
+
+enum sr_armed { SR_DISARMED, SR_ARMED_SOLICITED, SR_ARMED_ANY };
+
+struct sr_sge {
+	uint64_t addr;
+	uint32_t length;
+	uint32_t lkey;
+};
+
+struct sr_cqe {
+	uint64_t wr_id;
+	uint32_t status;
+	uint32_t opcode; /* enum ibv_wc_opcode */
+	uint32_t vendor_err;
+	uint32_t byte_len;
+	uint32_t imm;
+	uint32_t qpn;
+	uint32_t wc_flags;
+	uint32_t seq;	 /* of the work request in its queue */
+	uint32_t rq_slot; /* receive: slot + 1; 0: a send */
+	uint32_t bounce;  /* receive: bounce position + 1; 0: the data is in place */
+	uint32_t bounce_end; /* position to free up to */
+	uint32_t number;  /* the QP's in the owner */
+	uint32_t reserved[2];
+};
+_Static_assert(sizeof(struct sr_cqe) == 64, "one cache line");
+
+struct sr_shm_cq {
+	struct rlock lock; /* producers */
+	uint32_t mask;	   /* ring slots - 1 */
+	uint32_t cap;	   /* completions that may wait */
+	uint32_t channel;  /* number + 1 of the owner's completion channel; 0: none */
+	uint32_t number;
+	_Atomic uint32_t overrun;
+	_Atomic uint32_t head __attribute__((aligned(64)));  /* owner */
+	_Atomic uint32_t armed;
+	_Atomic uint32_t tail __attribute__((aligned(64)));  /* under lock; stored last: the entry is there */
+	_Atomic uint32_t events;
+	struct sr_cqe ring[] __attribute__((aligned(64)));
+};
+
+struct sr_rwqe {
+	uint64_t wr_id;
+	uint64_t length;
+	uint32_t nsge;
+	uint32_t reserved;
+	struct sr_sge sge[];
+};
+
+/* A receive queue, a QP's own or shared. The owner fills slots and pushes their numbers; executors pop. */
+struct sr_shm_rq {
+	struct rlock lock; /* SRQ: poppers; a QP's own is under the QP's rx_lock */
+	uint32_t shared;
+	uint32_t cap;
+	uint32_t mask;
+	uint32_t stride;
+	uint32_t number; /* of the SRQ in the owner */
+	uint32_t slots_off; /* from this struct */
+	_Atomic uint32_t limit;
+	_Atomic uint32_t waiters; /* peers in receiver-not-ready here; the owner clears it */
+	uint32_t pop_seq;	   /* SRQ: the pop under way, for repair */
+	uint64_t pop_qp;
+	_Atomic uint32_t head __attribute__((aligned(64)));
+	_Atomic uint32_t tail __attribute__((aligned(64))); /* owner */
+	uint32_t avail[];				     /* numbers of filled slots */
+};
+
+struct sr_wqe {
+	uint64_t wr_id;
+	uint64_t remote_addr;
+	uint64_t compare_add;
+	uint64_t swap;
+	uint32_t rkey;
+	uint32_t opcode; /* enum ibv_wr_opcode */
+	uint32_t flags;	 /* enum ibv_send_flags */
+	uint32_t imm;
+	uint32_t nsge;
+	uint32_t inline_len;
+	uint64_t length;
+	struct sr_sge sge[]; /* or the inline data */
+};
+
+struct sr_shm_qp {
+	uint32_t qpn;
+	uint32_t flags;
+	_Atomic uint32_t state;	 /* enum ibv_qp_state; under rx_lock */
+	_Atomic uint32_t epoch;	 /* counts leaves of RESET: a connection is made once */
+	uint32_t dest_qpn;
+	uint32_t pd;
+	uint32_t access;
+	uint32_t own_rnr_timer; /* told to the other end */
+	uint32_t min_rnr_timer; /* as the other end told */
+	uint32_t timeout, retry_cnt, rnr_retry;
+	uint32_t number; /* in the owner */
+	uint64_t send_cq, recv_cq, rq, sq, bounce; /* offsets */
+
+	/* Requester. Whoever holds sq_lock is the executor. */
+	struct rlock sq_lock __attribute__((aligned(64)));
+	uint32_t sq_cap, sq_mask, sq_stride;
+	_Atomic uint32_t sq_head; /* executor: next to run */
+	_Atomic uint32_t sq_tail; /* owner, under sq_lock */
+	_Atomic uint32_t sq_freed; /* owner: completed and polled */
+	_Atomic uint32_t stall;	  /* enum sr_stall; executor */
+	uint32_t tries;
+	uint32_t peer_epoch; /* of the QP at the other end that this one has met; 0: none yet */
+	uint64_t stall_since, next_try;
+
+	/* Responder, under rx_lock. */
+	struct rlock rx_lock __attribute__((aligned(64)));
+	_Atomic uint32_t peer_waits; /* the other end's queue is stalled on this QP: run it when that changes */
+	uint32_t rx_seq;
+	uint32_t in_hand; /* slot + 1 taken from an SRQ, its completion not yet pushed */
+	uint32_t bounce_head; /* positions count in units, for ever */
+	_Atomic uint32_t bounce_tail __attribute__((aligned(64))); /* owner: given back */
+};
+
+static inline void *sr_at(void *base, uint64_t off) { return (char *)base + off; }
+
+static inline struct sr_wqe *sr_sq_slot(void *base, struct sr_shm_qp *q, uint32_t seq)
+{
+	return sr_at(base, q->sq + (uint64_t)(seq & q->sq_mask) * q->sq_stride);
+}
+
+static inline struct sr_rwqe *sr_rq_slot(struct sr_shm_rq *rq, uint32_t slot)
+{
+	return (struct sr_rwqe *)((char *)rq + rq->slots_off + (uint64_t)slot * rq->stride);
+}
