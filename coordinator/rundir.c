@@ -72,14 +72,10 @@ static int rundir_verify(const char *path)
 
 int rundir_create(char ret[RUNDIR_PATH_MAX])
 {
-	struct sockaddr_un address;
 	int r = rundir_candidate(0, ret);
 
-	if (r < 0 || strlen(ret) + 2 + RUNDIR_JOB_MAX + strlen("/sock") > sizeof(address.sun_path)) {
-		log_error("runtime directory %s: too long for a socket's address; set FERMATA_RUNDIR to a path of at "
-			  "most %zu characters", ret, sizeof(address.sun_path) - RUNDIR_JOB_MAX - 7);
-		return -ENAMETOOLONG;
-	}
+	if (r < 0)
+		return r;
 	if (ret[0] != '/') {
 		log_error("runtime directory %s: not an absolute path; check FERMATA_RUNDIR", ret);
 		return -EINVAL;
@@ -187,12 +183,17 @@ int rundir_job_create(const char *job, char ret_jobdir[RUNDIR_PATH_MAX], uint8_t
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	char dir[RUNDIR_PATH_MAX], path[RUNDIR_PATH_MAX + 16];
+	struct sockaddr_un address;
 	int r = rundir_create(dir), fd;
 
 	if (r < 0)
 		return r;
-	if (snprintf(ret_jobdir, RUNDIR_PATH_MAX, "%s/%s", dir, job) >= RUNDIR_PATH_MAX)
+	r = snprintf(ret_jobdir, RUNDIR_PATH_MAX, "%s/%s", dir, job);
+	if (r >= RUNDIR_PATH_MAX || (size_t)r + sizeof("/sock") > sizeof(address.sun_path)) {
+		log_error("job directory %s/%s: too long for a socket's address; choose a shorter job name, or set "
+			  "FERMATA_RUNDIR to a shorter path", dir, job);
 		return -ENAMETOOLONG;
+	}
 	if (mkdir(ret_jobdir, 0700) < 0 && errno != EEXIST)
 		return -errno;
 	r = rundir_verify(ret_jobdir);
