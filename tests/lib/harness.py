@@ -134,7 +134,7 @@ class Job:
     """One job in folders of its own. @bin: where the fermata commands are."""
 
     def __init__(self, binaries, folder, name='job', options=()):
-        self.bin = Path(binaries)
+        self.bin = Path(binaries).resolve()
         self.folder = Path(folder)
         self.name = name
         self.options = list(options)
@@ -288,7 +288,7 @@ def run_tests(tests, folder, keep=False):
             status, text = 'FAIL', str(e)
         except Exception as e:  # a mistake of the test itself is a failure too, not the end of the run
             import traceback
-            status, text = 'FAIL', f'{type(e).__name__}: {e}\n{traceback.format_exc()}'
+            status, text = 'FAIL', f'{type(e).__name__}: {e}\n{traceback.format_exc(-2)}'
         print(f'{status} {name} {time.monotonic() - begin:.2f} {text}'.replace('\n', '\n  ').rstrip(), flush=True)
         failed += status == 'FAIL'
         if not (keep and status == 'FAIL'):

@@ -55,7 +55,7 @@ class Stage:
         for part in ('bin', 'lib'):
             shutil.copytree(build / part, self.top / 'build' / part)
         shutil.copytree(ROOT / 'tests', self.top / 'tests', ignore=shutil.ignore_patterns('unit', 'fuzz', '*.c', '*.h'))
-        for folder in ('feature', 'rdma'):
+        for folder in ('feature', 'rdma', 'fault'):
             for program in (build / 'tests' / folder).glob('*'):
                 if program.is_file() and os.access(program, os.X_OK):
                     shutil.copy(program, self.top / 'tests' / folder / program.name)
@@ -89,6 +89,8 @@ def feature_items(stage):
 def script_items(stage, suite):
     """Every executable script of the suite's folder; one with "exclusive" in its third line wants the machine alone."""
     items = []
+    if suite == 'rdma' and not (stage.bin / 'softrdma-run').exists():
+        return items
     for script in sorted((stage.top / 'tests' / suite).glob('test-*')):
         head = script.read_text().splitlines()[:12]
         exclusive = any('exclusive' in line for line in head)

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a call of each kind that fermata wraps costs: prints "KIND NANOSECONDS" lines. Run bare and under fermata, by
+ * benchmarks/run. The best of several rounds counts: the machine may do other things meanwhile.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static int quiet[2];
+
+static void must(int ok)
+{
+	if (!ok)
+		abort();
+}
+
+static void call_none(void)
+{
+	__asm__ volatile("");
+}
+
+static void call_getppid(void)
+{
+	getppid();
+}
+
+static void call_open_close(void)
+{
+	must(close(open("/dev/null", O_RDONLY)) == 0);
+}
+
+static void call_dup_close(void)
+{
+	must(close(dup(quiet[0])) == 0);
+}
+
+static void call_socket_close(void)
+{
+	must(close(socket(AF_UNIX, SOCK_STREAM, 0)) == 0);
+}
+
+static void call_mmap_munmap(void)
+{
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	must(p != MAP_FAILED && munmap(p, 4096) == 0);
+}
+
+static void call_sigprocmask(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	must(sigprocmask(SIG_SETMASK, &set, NULL) == 0);
+}
+
+static void call_sigaction(void)
+{
+	struct sigaction sa;
+
+	must(sigaction(SIGUSR1, NULL, &sa) == 0);
+}
+
+static void call_poll(void)
+{
+	struct pollfd p = { .fd = quiet[0], .events = POLLIN };
+
+	must(poll(&p, 1, 0) == 0);
+}
+
+static void call_select(void)
+{
+	struct timeval tv = { 0, 0 };
+
+	must(select(0, NULL, NULL, NULL, &tv) == 0);
+}
+
+static void call_nanosleep(void)
+{
+	struct timespec ts = { 0, 0 };
+
+	must(nanosleep(&ts, NULL) == 0);
+}
+
+static void *nothing(void *arg)
+{
+	return arg;
+}
+
+static void call_thread(void)
+{
+	pthread_t t;
+
+	must(pthread_create(&t, NULL, nothing, NULL) == 0 && pthread_join(t, NULL) == 0);
+}
+
+static void call_fork_wait(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	must(pid > 0 && waitpid(pid, NULL, 0) == pid);
+}
+
+static void call_spawn_wait(void)
+{
+	char *argv[] = { "true", NULL };
+	pid_t pid;
+
+	must(posix_spawn(&pid, "/bin/true", NULL, NULL, argv, environ) == 0 && waitpid(pid, NULL, 0) == pid);
+}
+
+static const struct {
+	const char *name;
+	void (*call)(void);
+	unsigned int count;
+} kinds[] = {
+	{ "none", call_none, 200000 },		   { "getppid", call_getppid, 20000 },
+	{ "open+close", call_open_close, 5000 },   { "dup+close", call_dup_close, 10000 },
+	{ "socket+close", call_socket_close, 3000 }, { "mmap+munmap", call_mmap_munmap, 5000 },
+	{ "sigprocmask", call_sigprocmask, 20000 }, { "sigaction", call_sigaction, 20000 },
+	{ "poll", call_poll, 10000 },		   { "select", call_select, 10000 },
+	{ "nanosleep", call_nanosleep, 200 },	   { "thread", call_thread, 500 },
+	{ "fork+wait", call_fork_wait, 100 },	   { "spawn+wait", call_spawn_wait, 50 },
+};
+
+static uint64_t now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static double measure(void (*call)(void), unsigned int count)
+{
+	double best = 1e18;
+
+	for (int round = 0; round < 15; round++) {
+		uint64_t begin = now();
+		double took;
+
+		for (unsigned int i = 0; i < count; i++)
+			call();
+		took = (double)(now() - begin) / count;
+		best = took < best ? took : best;
+	}
+	return best;
+}
+
+int main(void)
+{
+	must(pipe(quiet) == 0);
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		printf("%s %.1f\n", kinds[i].name, measure(kinds[i].call, kinds[i].count));
+		fflush(stdout);
+	}
+	return 0;
+}

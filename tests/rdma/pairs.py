@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A server and a client that speak verbs, as one job, on softrdma: the programs of ibverbs-utils and perftest."""
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+from harness import Failure, Job, free_port, wait_for
+
+
+class Pair:
+    """@argv: the program and its options but for port, count and host."""
+
+    def __init__(self, options, folder, argv, data_checked=False, job_options=()):
+        self.options, self.folder, self.argv, self.data_checked = options, folder, list(argv), data_checked
+        self.bin = Path(options.bin).resolve()
+        self.job = Job(options.bin, folder, name=f'pair-{os.getpid()}')
+        self.job_options = list(job_options)
+        self.shm = Path(f'/dev/shm/softrdma-test-{os.getuid()}-{os.getpid()}')
+        self.job.env['SOFTRDMA_DIR'] = str(self.shm)
+        self.running = []
+
+    def clean(self):
+        self.job.clean()
+        shutil.rmtree(self.shm, ignore_errors=True)
+
+    def start(self, count, under_fermata):
+        """Both programs, up to where they have met; the moment of that."""
+        self.port = free_port()
+        argv = [*self.argv, '-p', self.port, '-n', count]
+        self.server = self.start_one('server', argv, under_fermata)
+        self.wait(lambda: listening(self.port), 'the server does not listen')
+        self.client = self.start_one('client', [*argv, 'localhost'], under_fermata)
+        self.running = [self.server, self.client]
+        self.wait(lambda: not listening(self.port), 'the client does not connect')
+        return time.monotonic()
+
+    def start_one(self, label, argv, under_fermata):
+        label = f'{label}-{len(self.job.programs)}'
+        if under_fermata:
+            self.running = [self.job.launch(label, argv, options=['--rdma', 'soft', *self.job_options])]
+        else:
+            self.running = [self.job.start(label, [self.bin / 'softrdma-run', *argv])]
+        return self.running[0]
+
+    def wait(self, condition, what):
+        def event():
+            for program in self.running:
+                if program.ended() and program.returncode:
+                    raise Failure(f'{program.label} ended with status {program.returncode}')
+            return condition()
+        wait_for(event, what)
+
+    def ended(self):
+        return any(p.ended() for p in self.running)
+
+    def count_for(self, seconds):
+        """How many exchanges take that long, measured on softrdma alone."""
+        count = 50
+        while True:
+            begin = self.start(count, False)
+            self.finish()
+            took = time.monotonic() - begin
+            if took > min(0.3, seconds / 2) or count > 50_000_000:
+                return max(50, int(count * seconds / took))
+            count = int(count * min(10, max(2, 0.4 / max(took, 0.001))))
+
+    def both_here(self):
+        """Both are members of the job; a moment of a checkpoint can come."""
+        return len(self.running) == 2
+
+    def kill(self):
+        """SIGKILL to all; softrdma's shared memory is gone too."""
+        self.job.kill_all()
+        shutil.rmtree(self.shm, ignore_errors=True)
+
+    def restart(self):
+        self.running = [self.job.restart()]
+
+    def finish(self, limit=None):
+        for program in self.running:
+            status = program.wait_end(limit)
+            if status:
+                raise Failure(f'{program.label} ended with status {status}')
+        self.check_output()
+        self.job.wait_empty()
+
+    def check_output(self):
+        text = ''.join(p.out.text() for p in self.running)
+        wrong = re.search(r'.*(invalid data|mismatch|wrong|Failed status|Couldn.t|error).*', text, re.I)
+        if wrong:
+            raise Failure(f'the program says: {wrong.group(0).strip()}')
+        if 'pingpong' in str(self.argv[0]):
+            found = len(re.findall(r'bytes in .* seconds', text))
+            if found != 2:
+                raise Failure(f'{found} of the two programs told their result')
+        elif not re.search(r'^\s*\d+\s+\d+\s+[\d.]+', text, re.M):
+            raise Failure('no result was told')
+
+
+def listening(port):
+    """Whether somebody listens on a TCP port."""
+    for table in ('/proc/net/tcp', '/proc/net/tcp6'):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == '0A' and int(fields[1].split(':')[1], 16) == port:
+                return True
+    return False
+
+
+def name_of(argv):
+    """A test's name: the program and its options, in one word."""
+    return re.sub(r'[^a-zA-Z0-9_.]+', '-', ' '.join(str(a) for a in argv)).strip('-')
