@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Writes the data area: several threads, each claims a few blocks (1 MiB) at a time, sums and writes them, so that one sums
- * while another waits for the disk. Without libc state; the threads share a thread pointer and touch no TLS.
+ * Writes the data area with several threads. Without libc state; the threads share a thread pointer and touch no TLS.
  *
- * A block that lies whole within one direct run is written straight from the program's memory, together with its neighbours, by
- * O_DIRECT where the file system takes it. Every other block (small runs side by side, memory that may not be readable, that
- * changes) is first gathered in a buffer of the thread, and the buffer is summed and written.
+ * There are two queues of work over the same blocks (1 MiB): to write them and to sum them. A lane (thread) works on one
+ * of the queues until it is empty, then helps with the sums. Half of the lanes write, from the program's memory straight to the disk, long
+ * stretches in ascending order; the others sum at the same time. One writer that never waits for a sum is faster than two that
+ * each sum and write in turns: file systems let one thread at a time extend a file.
+ *
+ * A block that lies whole within one direct run is written and summed in place. Every other block (small runs side by side, memory
+ * that may not be readable, that changes) is first gathered in a buffer of the writing lane, and the buffer is summed and written.
  *
  * Why sum and data agree although direct memory is read twice: no thread of the program runs, and this code writes to runs that
  * are marked or found to be live, which are gathered. A device could still write into registered memory, but the DRAIN
  * phase before this one ends only when no operation of any process of the job is outstanding: there is nothing left that a device
  * would carry out. Were that broken, the checksum would say so at the next verify, which is wanted.
  *
- * Errors: the first one is kept (image_fail), every thread stops at its next block.
+ * Errors: the first one is kept (image_fail), every lane stops at its next claim.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -24,11 +27,11 @@
 #include "image/hash.h"
 #include "image/internal.h"
 
-#define JOB_BLOCKS 8u	     /* claimed at a time; also the longest single write */
+#define WRITE_BLOCKS 32u /* claimed at a time by a writing lane; also the longest single write */
+#define SUM_BLOCKS 4u	 /* by a summing one */
 #define STACK_SIZE (64u << 10)
 #define PROGRESS_NS 50000000u
 
-/* One writing thread. */
 struct lane {
 	struct image_file *f;
 	struct raw_thread thread;
@@ -38,7 +41,7 @@ struct lane {
 	uint64_t pending_length, pending_offset;
 	uint64_t placed;     /* index of the run that the last block began in */
 	uint64_t told_ns;
-	bool first;
+	bool first, writes;
 };
 
 int image_fail(struct image_file *f, int error, enum image_step step, uint64_t address)
@@ -157,6 +160,7 @@ static bool page_is_zero(const char *page)
 {
 	const vector *v = (const vector *)page;
 
+	__builtin_prefetch(page + 8 * FM_PAGE_SIZE); /* most pages end the loop at once, and a new page is a cache miss */
 	for (size_t i = 0; i < FM_PAGE_SIZE / sizeof(*v); i += 4) {
 		vector any = v[i] | v[i + 1] | v[i + 2] | v[i + 3];
 
@@ -239,35 +243,56 @@ static void lane_seek(struct lane *l, uint64_t offset)
 	l->placed = low;
 }
 
-static int lane_block(struct lane *l, uint64_t block)
+/* The length of a block; l->placed becomes the run that it begins in. NULL, or where all of the block lies in direct memory. */
+static const char *lane_find(struct lane *l, uint64_t block, uint64_t *ret_length)
 {
-	struct image_file *f = l->f;
-	uint64_t offset = f->data_start + block * IMAGE_BLOCK_SIZE;
-	uint64_t length = f->data_end - offset;
+	const struct image_file *f = l->f;
+	uint64_t offset = f->data_start + block * IMAGE_BLOCK_SIZE, length = f->data_end - offset;
 	const struct image_placed *p;
-	const char *data = l->buffer;
-	int r = 0;
 
 	if (length > IMAGE_BLOCK_SIZE)
 		length = IMAGE_BLOCK_SIZE;
 	while (l->placed + 1 < f->placed_count && f->placed[l->placed + 1].offset <= offset)
 		l->placed++;
 	p = &f->placed[l->placed];
-	if (p->direct && offset + length <= p->offset + p->length) {
-		data = (const char *)(uintptr_t)(p->start + (offset - p->offset));
+	*ret_length = length;
+	if (!p->direct || offset + length > p->offset + p->length)
+		return NULL;
+	return (const char *)(uintptr_t)(p->start + (offset - p->offset));
+}
+
+static int lane_write(struct lane *l, uint64_t block)
+{
+	struct image_file *f = l->f;
+	uint64_t offset = f->data_start + block * IMAGE_BLOCK_SIZE, length;
+	const char *data = lane_find(l, block, &length);
+	int r;
+
+	if (data) {
+		r = lane_add_nonzero(l, data, length, offset);
 	} else {
 		r = lane_flush(l);
 		if (!r)
 			r = lane_gather(l, offset, length);
+		if (r)
+			return r;
+		f->sums[block] = image_hash64(l->buffer, length);
+		r = lane_add_nonzero(l, l->buffer, length, offset);
+		if (!r)
+			r = lane_flush(l);
 	}
-	if (!r) {
-		f->sums[block] = image_hash64(data, length);
-		r = lane_add_nonzero(l, data, length, offset);
-	}
-	if (!r && data == l->buffer)
-		r = lane_flush(l);
 	atomic_fetch_add_explicit(&f->memory_done, length, memory_order_relaxed);
 	return r;
+}
+
+static int lane_sum(struct lane *l, uint64_t block)
+{
+	uint64_t length;
+	const char *data = lane_find(l, block, &length);
+
+	if (data)
+		l->f->sums[block] = image_hash64(data, length);
+	return 0;
 }
 
 static int lane_progress(struct lane *l)
@@ -286,35 +311,46 @@ static int lane_progress(struct lane *l)
 	return r ? image_fail(l->f, r, IMAGE_STEP_ASKED, 0) : 0;
 }
 
-static void lane_run(void *arg)
+/* Claims and does the blocks of one queue until there are no more. */
+static int lane_empty(struct lane *l, _Atomic uint64_t *next, uint64_t many, int (*work)(struct lane *l, uint64_t block))
 {
-	struct lane *l = arg;
 	struct image_file *f = l->f;
-	uint64_t block, end;
 	int r = 0;
 
 	while (!r && !f->error) {
-		block = atomic_fetch_add_explicit(&f->next_block, JOB_BLOCKS, memory_order_relaxed);
+		uint64_t block = atomic_fetch_add_explicit(next, many, memory_order_relaxed), end = block + many;
+
 		if (block >= f->block_count)
 			break;
-		end = block + JOB_BLOCKS < f->block_count ? block + JOB_BLOCKS : f->block_count;
+		if (end > f->block_count)
+			end = f->block_count;
 		lane_seek(l, f->data_start + block * IMAGE_BLOCK_SIZE);
 		for (; block < end && !r; block++)
-			r = lane_block(l, block);
+			r = work(l, block);
 		if (!r)
 			r = lane_flush(l);
 		if (!r)
 			r = lane_progress(l);
 	}
+	return r;
 }
 
-static bool lane_init(struct lane *l, struct image_file *f, bool first)
+static void lane_run(void *arg)
 {
-	*l = (struct lane){ .f = f, .first = first };
-	l->buffer = image_scratch(IMAGE_BLOCK_SIZE);
+	struct lane *l = arg;
+
+	if (!l->writes || !lane_empty(l, &l->f->next_write, WRITE_BLOCKS, lane_write))
+		lane_empty(l, &l->f->next_sum, SUM_BLOCKS, lane_sum);
+}
+
+static bool lane_init(struct lane *l, struct image_file *f, bool first, bool writes)
+{
+	*l = (struct lane){ .f = f, .first = first, .writes = writes };
+	if (writes)
+		l->buffer = image_scratch(IMAGE_BLOCK_SIZE);
 	if (!first)
 		l->stack = image_scratch(STACK_SIZE);
-	return l->buffer && (first || l->stack);
+	return (l->buffer || !writes) && (l->stack || first);
 }
 
 static void lane_done(struct lane *l)
@@ -323,27 +359,26 @@ static void lane_done(struct lane *l)
 	image_scratch_free(l->stack, STACK_SIZE);
 }
 
-/* The caller's own thread is the first lane; one that cannot be made is done without. */
+/* The caller's own thread is the first lane, which writes; a lane that cannot be made is done without. */
 int image_data_write(struct image_file *f)
 {
 	struct lane lanes[IMAGE_WRITERS_MAX];
-	uint64_t jobs = (f->block_count + JOB_BLOCKS - 1) / JOB_BLOCKS;
-	uint64_t count = f->dump->writers, made;
+	uint64_t count = f->dump->writers, jobs = (f->block_count + SUM_BLOCKS - 1) / SUM_BLOCKS, made;
 
+	if (!jobs)
+		return 0;
 	if (count > IMAGE_WRITERS_MAX)
 		count = IMAGE_WRITERS_MAX;
 	if (count > jobs)
 		count = jobs;
-	if (!jobs)
-		return 0;
-	if (!lane_init(&lanes[0], f, true)) {
+	if (!lane_init(&lanes[0], f, true, true)) {
 		lane_done(&lanes[0]);
 		return image_fail(f, -ENOMEM, IMAGE_STEP_CREATE, 0);
 	}
 	for (made = 1; made < count; made++) {
 		struct lane *l = &lanes[made];
 
-		if (!lane_init(l, f, false) || raw_thread_spawn(&l->thread, lane_run, l, l->stack, STACK_SIZE)) {
+		if (!lane_init(l, f, false, made % 2 == 0) || raw_thread_spawn(&l->thread, lane_run, l, l->stack, STACK_SIZE)) {
 			lane_done(l);
 			break;
 		}

@@ -37,7 +37,7 @@ struct image_file {
 	uint64_t *sums; /* block_count of them */
 
 	/* shared by the writing threads */
-	_Atomic uint64_t next_block, memory_done, memory_written;
+	_Atomic uint64_t next_write, next_sum, memory_done, memory_written;
 	_Atomic int error;	/* the first one, -errno */
 	enum image_step error_step; /* of the first one, also its address */
 	uint64_t error_address;

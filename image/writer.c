@@ -6,7 +6,9 @@
  * Invariants: at return the process has the mappings, threads and descriptors that it had before. The order of writing is head,
  * data, tail, sync, so that a file whose writing was cut off is found to be truncated.
  *
- * All writes are whole pages at page-aligned places, as O_DIRECT wants; the file is cut to its true length at the end.
+ * All writes are whole pages at page-aligned places, as O_DIRECT wants; the file is cut to its true length at the end. It is not set
+ * to its length before: ext4 (6.18) writes into a hole below the file's end more slowly than it extends the file, as it then converts
+ * unwritten extents.
  */
 #include <errno.h>
 #include <string.h>
@@ -115,8 +117,6 @@ static int write_all(struct image_file *f, struct image_written *ret)
 {
 	int r = write_padded(f, f->head, f->data_start, 0);
 
-	if (!r)
-		r = resize(f, f->data_end);
 	if (!r)
 		r = image_data_write(f);
 	if (r)

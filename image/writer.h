@@ -39,7 +39,7 @@ struct image_dump {
 	uint32_t run_count;
 	uint32_t note_count;
 	const struct image_note_data *notes; /* further vendor notes */
-	uint32_t writers; /* threads to write with; 1 to 8 */
+	uint32_t writers; /* threads to write and sum with; 1 to 8 */
 	/* Called now and then from one writing thread; may be NULL. Non-zero: give up with that -errno. */
 	int (*progress)(void *arg, uint64_t done, uint64_t total);
 	void *progress_arg;
