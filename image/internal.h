@@ -24,6 +24,7 @@ struct image_file {
 	const struct image_dump *dump;
 	int fd, mem_fd; /* mem_fd: /proc/self/mem, or -errno */
 	_Atomic int direct; /* O_DIRECT is on */
+	uint64_t space;	    /* bytes that the file system had free */
 
 	/* layout */
 	struct image_placed *placed;

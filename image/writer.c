@@ -36,19 +36,15 @@ static void say_directory(int dirfd, char *ret, size_t size)
 static void say_no_space(const struct image_file *f, const char *where, int error, char *ret, size_t size)
 {
 	unsigned long need = MIB(f->data_end + f->tail_size) + 1;
-	struct statfs s;
 
 	if (error == -EDQUOT) {
 		fm_format(ret, size, "the disk quota is used up in %s: the image needs up to %lu MiB", where, need);
 	} else if (error == -EFBIG) {
 		fm_format(ret, size, "the image would be larger (%lu MiB) than a file in %s may be (see ulimit -f)", need,
 			  where);
-	} else if (RAW2(SYS_fstatfs, f->fd, &s) == 0) {
-		unsigned long have = MIB((uint64_t)s.f_bavail * (uint64_t)s.f_bsize + f->memory_written);
-
-		fm_format(ret, size, "no space left in %s: the image needs up to %lu MiB, there were %lu MiB", where, need, have);
 	} else {
-		fm_format(ret, size, "no space left in %s: the image needs up to %lu MiB", where, need);
+		fm_format(ret, size, "no space left in %s: the image needs up to %lu MiB, there were %lu MiB", where, need,
+			  (unsigned long)MIB(f->space));
 	}
 }
 
@@ -87,6 +83,7 @@ static int check_limit(struct image_file *f)
 static int create(struct image_file *f, int dirfd, const char *name)
 {
 	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+	struct statfs s;
 
 	f->direct = 1;
 	f->fd = raw_openat(dirfd, name, flags | O_DIRECT, 0600);
@@ -96,7 +93,11 @@ static int create(struct image_file *f, int dirfd, const char *name)
 		f->direct = 0;
 		f->fd = raw_openat(dirfd, name, flags, 0600);
 	}
-	return f->fd < 0 ? image_fail(f, f->fd, IMAGE_STEP_CREATE, 0) : 0;
+	if (f->fd < 0)
+		return image_fail(f, f->fd, IMAGE_STEP_CREATE, 0);
+	if (RAW2(SYS_fstatfs, f->fd, &s) == 0)
+		f->space = (uint64_t)s.f_bavail * (uint64_t)s.f_bsize;
+	return 0;
 }
 
 static int write_padded(struct image_file *f, const char *data, uint64_t length, uint64_t offset)
