@@ -245,7 +245,9 @@ static int write_image(const struct msg_phase *where, struct msg_phase_done *don
 {
 	struct maps m;
 	struct runs runs = { 0 };
-	struct image_dump d = { .process = &state.process, .writers = WRITERS, .progress = report_progress };
+	const struct image_range live = { (uint64_t)&agent, (uint64_t)(&agent + 1) }; /* report_progress() writes to it */
+	struct image_dump d = { .process = &state.process, .writers = WRITERS, .progress = report_progress,
+				.live = &live, .live_count = 1 };
 	struct image_written w;
 	int r = maps_read(&m), dir;
 

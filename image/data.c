@@ -243,12 +243,21 @@ static void lane_seek(struct lane *l, uint64_t offset)
 	l->placed = low;
 }
 
+static bool is_live(const struct image_dump *d, uint64_t start, uint64_t end)
+{
+	for (uint32_t i = 0; i < d->live_count; i++)
+		if (start < d->live[i].end && d->live[i].start < end)
+			return true;
+	return false;
+}
+
 /* The length of a block; l->placed becomes the run that it begins in. NULL, or where all of the block lies in direct memory. */
 static const char *lane_find(struct lane *l, uint64_t block, uint64_t *ret_length)
 {
 	const struct image_file *f = l->f;
 	uint64_t offset = f->data_start + block * IMAGE_BLOCK_SIZE, length = f->data_end - offset;
 	const struct image_placed *p;
+	uint64_t address;
 
 	if (length > IMAGE_BLOCK_SIZE)
 		length = IMAGE_BLOCK_SIZE;
@@ -258,7 +267,8 @@ static const char *lane_find(struct lane *l, uint64_t block, uint64_t *ret_lengt
 	*ret_length = length;
 	if (!p->direct || offset + length > p->offset + p->length)
 		return NULL;
-	return (const char *)(uintptr_t)(p->start + (offset - p->offset));
+	address = p->start + (offset - p->offset);
+	return is_live(f->dump, address, address + length) ? NULL : (const char *)(uintptr_t)address;
 }
 
 static int lane_write(struct lane *l, uint64_t block)

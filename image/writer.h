@@ -22,6 +22,10 @@ enum {
 	IMAGE_RUN_LIVE = 4, /* may change while it is written (the caller's own state): a copy is summed and written */
 };
 
+struct image_range {
+	uint64_t start, end;
+};
+
 struct image_note_data {
 	uint32_t type; /* enum image_note; NT_PRSTATUS and its kin are made by the writer */
 	uint32_t length;
@@ -43,6 +47,9 @@ struct image_dump {
 	/* Called now and then from one writing thread; may be NULL. Non-zero: give up with that -errno. */
 	int (*progress)(void *arg, uint64_t done, uint64_t total);
 	void *progress_arg;
+	/* Memory that changes while the image is written, wherever it lies: what @progress writes to. */
+	const struct image_range *live;
+	uint32_t live_count;
 	/* NULL, or for each thread its 512-byte FXSAVE area or NULL: for debuggers. */
 	const void *const *fxsave;
 };
@@ -55,7 +62,7 @@ struct image_written {
 
 /*
  * @dump->notes must hold SIGNALS, CPU and HOST. The stack that this is called on may lie in a run; other memory that
- * changes meanwhile (what @progress writes to) must lie in runs marked LIVE. Mappings made meanwhile are gone on return.
+ * changes meanwhile must be in @dump->live or in runs marked LIVE. Mappings made meanwhile are gone on return.
  *
  * Writes and syncs @name in the directory @dirfd, mode 0600; it must not exist. 0, or -errno after removing it. @ret_text gets the
  * cause in words on error.

@@ -233,12 +233,19 @@ static void test_live(void **state)
 {
 	struct image_written written;
 	char *base = map(64 * MIB);
+	struct image_range live;
 
 	fill(base, 64 * MIB, 3);
 	sample_add(&s, base, 60 * MIB, IMAGE_MAPPING_ANON, IMAGE_RUN_DATA);
 	sample_add(&s, base + 60 * MIB, 4 * MIB, IMAGE_MAPPING_ANON, IMAGE_RUN_LIVE);
 	s.dump.progress = changing;
 	s.dump.progress_arg = base + 62 * MIB;
+	image_free(write_and_open(&written));
+	unlinkat(dir, "image", 0);
+	s.dump.progress_arg = base + 59 * MIB;
+	live = (struct image_range){ (uint64_t)(uintptr_t)s.dump.progress_arg, (uint64_t)(uintptr_t)s.dump.progress_arg + PAGE };
+	s.dump.live = &live;
+	s.dump.live_count = 1;
 	image_free(write_and_open(&written));
 	munmap(base, 64 * MIB);
 }
