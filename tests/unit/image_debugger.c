@@ -29,7 +29,7 @@ static const void *fxsave[THREADS];
 static unsigned int stopped; /* of THREADS */
 static uint32_t go;
 static sem_t semaphore;
-static pthread_barrier_t started;
+static pid_t tids[THREADS];
 static struct image_mapping mappings[MAPPINGS];
 static struct image_run runs[MAPPINGS];
 static char paths[MAPPINGS * 256];
@@ -56,7 +56,7 @@ static void on_stop(int sig, siginfo_t *info, void *context)
 
 __attribute__((noinline)) static void wait_in_pause(void)
 {
-	pthread_barrier_wait(&started);
+	__atomic_store_n(&tids[1], (pid_t)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
 	pause();
 	__asm__ volatile("");
 }
@@ -69,7 +69,7 @@ __attribute__((noinline)) static int wait_in_semaphore(int depth)
 		__asm__ volatile("" : "+r"(r)); /* or gcc makes a loop of it */
 		return r + 1;
 	}
-	pthread_barrier_wait(&started);
+	__atomic_store_n(&tids[2], (pid_t)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
 	sem_wait(&semaphore);
 	return 0;
 }
@@ -143,8 +143,28 @@ static void fill_process(void)
 	s.dump.paths = paths;
 }
 
+/* Until thread @n is in system call @number, with @argument if that is not NULL. */
+static void wait_for_call(unsigned int n, int number, const void *argument)
+{
+	char path[64], text[256], want_number[16], want[32];
+	pid_t tid;
+
+	snprintf(want_number, sizeof(want_number), "%d ", number);
+	snprintf(want, sizeof(want), "%p", argument);
+	for (;; sched_yield()) {
+		tid = __atomic_load_n(&tids[n], __ATOMIC_SEQ_CST);
+		snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
+		if (tid && raw_read_file(path, text, sizeof(text)) > 0 && !strncmp(text, want_number, strlen(want_number)) &&
+		    (!argument || strstr(text, want)))
+			return;
+	}
+}
+
 static void stop_all(pthread_t *all)
 {
+	wait_for_call(0, SYS_futex, NULL);
+	wait_for_call(1, SYS_pause, NULL);
+	wait_for_call(2, SYS_futex, &semaphore);
 	for (unsigned int n = 0; n < THREADS; n++) { /* main first: it is the one that gdb selects */
 		pthread_kill(all[n], SIGUSR1);
 		while (__atomic_load_n(&stopped, __ATOMIC_SEQ_CST) <= n)
@@ -219,6 +239,7 @@ static void *run_writer(void *arg)
 
 __attribute__((noinline)) static void wait_for_others(pthread_t writer)
 {
+	__atomic_store_n(&tids[0], getpid(), __ATOMIC_SEQ_CST);
 	pthread_join(writer, NULL);
 	__asm__ volatile("");
 }
@@ -235,11 +256,9 @@ int main(void)
 	}
 	sigaction(SIGUSR1, &stop, NULL);
 	sem_init(&semaphore, 0, 0);
-	pthread_barrier_init(&started, NULL, THREADS);
 	all[0] = pthread_self();
 	pthread_create(&all[1], NULL, run_pause, NULL);
 	pthread_create(&all[2], NULL, run_semaphore, NULL);
-	pthread_barrier_wait(&started);
 	pthread_create(&writer, NULL, run_writer, all);
 	wait_for_others(writer);
 	return 1;
