@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Owns the device's library: which one, and the table of its functions. It is loaded once, at the program's first look for
+ * devices, into a scope of its own, so that nothing binds to it by name; it stays.
+ *
+ * `--rdma auto` takes the system's libibverbs when the kernel shows a device, else softrdma. The system's library is opened as
+ * libibverbs-real.so.1 where `fermata launch` has laid that name beside our shim, because there libibverbs.so.1 is the shim.
+ *
+ * Loading takes libc's and the dynamic linker's locks, which a stopped thread may hold: it happens outside fermata_enter/leave.
+ */
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "plugins/verbs/verbs_internal.h"
+
+struct verbs_backend verbs_backend;
+
+static struct lock load_lock;
+static _Atomic int load_state; /* 0: not tried, 1: loaded, else -errno */
+
+static void *open_soft(void)
+{
+	const char *dir = getenv("FERMATA_LIBDIR");
+	char path[512];
+	void *handle;
+
+	fm_format(path, sizeof(path), "%s/libsoftrdma.so", dir ? dir : "");
+	handle = dlopen(dir ? path : "libsoftrdma.so", RTLD_NOW | RTLD_LOCAL);
+	if (!handle && !dir) { /* beside libfermata.so */
+		Dl_info self;
+		char *end;
+
+		if (!dladdr(&verbs_backend, &self))
+			return NULL;
+		fm_format(path, sizeof(path) - sizeof("libsoftrdma.so"), "%s", self.dli_fname);
+		end = strrchr(path, '/');
+		memcpy(end ? end + 1 : path, "libsoftrdma.so", sizeof("libsoftrdma.so"));
+		handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	}
+	return handle;
+}
+
+static void *open_system(void)
+{
+	void *handle = dlopen("libibverbs-real.so.1", RTLD_NOW | RTLD_LOCAL);
+
+	return handle ? handle : dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+}
+
+static int found_one(const char *name, void *arg)
+{
+	return strncmp(name, "uverbs", 6) == 0;
+}
+
+static int want_system(void)
+{
+	const char *option = fermata_option_rdma();
+
+	if (option && strcmp(option, "system") == 0)
+		return 1;
+	if (option && strcmp(option, "soft") == 0)
+		return 0;
+	return raw_dir_each("/sys/class/infiniband_verbs", found_one, NULL) == 1;
+}
+
+static int backend_open(struct verbs_backend *b)
+{
+	b->soft = !want_system();
+	b->handle = b->soft ? open_soft() : open_system();
+	if (!b->handle) {
+		log_error("cannot load the RDMA device's library: %s", dlerror());
+		return -ENODEV;
+	}
+#define LOOK_UP(answer, name, parameters) b->name = (__typeof__(b->name))dlsym(b->handle, #name);
+	VERBS_NAMES(LOOK_UP)
+#undef LOOK_UP
+	return b->ibv_get_device_list && b->ibv_open_device ? 0 : -ENODEV;
+}
+
+int verbs_backend_load(void)
+{
+	struct verbs_backend b = { 0 };
+
+	if (likely(load_state == 1))
+		return 0;
+	lock_acquire(&load_lock);
+	if (!load_state) {
+		int r = backend_open(&b);
+
+		verbs_backend = b;
+		load_state = r ? r : 1;
+	}
+	lock_release(&load_lock);
+	return load_state == 1 ? 0 : load_state;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Completion channels. The descriptor is the device's own under the number that the program knows, so poll and epoll work
+ * on it without us. Reading an event: as in verbs_async.c, never blocking inside fermata_enter/leave.
+ *
+ * Events over a restart. A queue's notification is armed once and fires at most one event; `armed` is set by
+ * ibv_req_notify_cq and cleared when the event is read. At a checkpoint, an armed queue has either fired (an unread event
+ * stands in the channel) or not. Fired means that a completion came after the arming; the drain has polled all, so it was
+ * seen since (`since_armed`), and the channel is readable. That is taken as the sign. It is a superset: the
+ * completion may have come before the arming and been polled after it, and the channel be readable for another queue. The
+ * event that is then raised too often is one that hardware gives as well, its queue is merely empty. The
+ * restart raises the fired ones again in the new channel and arms the others; none is lost.
+ */
+#include <unistd.h>
+
+#include "plugins/verbs/verbs_internal.h"
+
+EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
+{
+	struct shadow_context *c = shadow_context(context);
+	struct shadow_channel *ch;
+
+	VERBS_PASS(ibv_create_comp_channel, NULL, context);
+	fermata_device_enter();
+	ch = fermata_alloc(sizeof(*ch));
+	if (!ch)
+		errno = ENOMEM;
+	else
+		ch->real = verbs_backend.ibv_create_comp_channel(c->real);
+	if (ch && ch->real) {
+		ch->pub = (struct ibv_comp_channel){ .context = context, .fd = ch->real->fd };
+		verbs_list_add(&c->channels, &ch->link);
+	} else {
+		fermata_free(ch);
+		ch = NULL;
+	}
+	fermata_device_leave();
+	return ch ? &ch->pub : NULL;
+}
+
+int verbs_channel_recreate(struct shadow_context *c, struct shadow_channel *ch)
+{
+	int r;
+
+	ch->real = VERBS_DEVICE(verbs_backend.ibv_create_comp_channel(c->real));
+	if (!ch->real)
+		return fermata_fail(-errno, "completion channel fd %d cannot be made again (error %d)", ch->pub.fd, errno);
+	r = verbs_fd_number(ch->real->fd, ch->pub.fd);
+	if (!r && ch->status >= 0) /* O_NONBLOCK is how the program reads it */
+		r = raw_fcntl(ch->pub.fd, F_SETFL, ch->status);
+	return r ? fermata_fail(r, "completion channel cannot get its descriptor %d", ch->pub.fd) : 0;
+}
+
+EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+	struct shadow_channel *ch = shadow_channel(channel);
+	int r, real_fd;
+
+	VERBS_PASS(ibv_destroy_comp_channel, EOPNOTSUPP, channel);
+	if (channel->refcnt)
+		return EBUSY;
+	fermata_device_enter();
+	real_fd = ch->real->fd;
+	r = verbs_backend.ibv_destroy_comp_channel(ch->real);
+	if (!r) {
+		if (channel->fd != real_fd)
+			close(channel->fd);
+		verbs_list_del(&ch->link);
+		fermata_free(ch);
+	}
+	fermata_device_leave();
+	return r;
+}
+
+/* 1: nothing but a completion of our own fired @cq's event; it is armed again and the event was not. */
+static int only_ours(struct shadow_cq *cq)
+{
+	int ours = 0, held = verbs_lock_acquire(&cq->lock);
+
+	if (cq->hush && !cq->since_armed && verbs_cq_keep(cq) >= 0 && !cq->kept_count) {
+		cq->real->context->ops.req_notify_cq(cq->real, cq->armed == 2);
+		ours = verbs_cq_keep(cq) >= 0 && !cq->kept_count; /* what came in between has fired nothing */
+	}
+	cq->hush = 0;
+	verbs_lock_release(&cq->lock, held);
+	return ours;
+}
+
+/* 1: *ret_cq; 0: nothing there; -1 with errno. */
+static int event_take(struct shadow_channel *ch, struct shadow_cq **ret_cq)
+{
+	struct ibv_cq *real;
+	void *context;
+	int r, flags;
+
+	fermata_device_enter();
+	lock_acquire(&ch->lock);
+	verbs_set_nonblock(ch->pub.fd, &flags);
+	r = verbs_backend.ibv_get_cq_event(ch->real, &real, &context) == 0 ? 1 : errno == EAGAIN ? 0 : -1;
+	verbs_unset_nonblock(ch->pub.fd, flags);
+	if (r > 0) {
+		verbs_backend.ibv_ack_cq_events(real, 1);
+		*ret_cq = context;
+		if (unlikely((*ret_cq)->hush) && only_ours(*ret_cq)) {
+			r = 0;
+		} else {
+			(*ret_cq)->armed = 0;
+			(*ret_cq)->unacked++;
+		}
+	}
+	lock_release(&ch->lock);
+	fermata_device_leave();
+	return r;
+}
+
+EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **context)
+{
+	struct shadow_channel *ch = shadow_channel(channel);
+	struct shadow_cq *found = NULL;
+
+	VERBS_PASS(ibv_get_cq_event, -1, channel, cq, context);
+	for (;;) {
+		int r = event_take(ch, &found);
+
+		if (r < 0)
+			return -1;
+		if (r > 0)
+			break;
+		if (verbs_wait_readable(ch->pub.fd))
+			return -1;
+	}
+	*cq = &found->pub;
+	*context = found->pub.cq_context;
+	return 0;
+}
+
+EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
+{
+	if (fermata_in_device()) {
+		verbs_backend.ibv_ack_cq_events(cq, count);
+		return;
+	}
+	cq->comp_events_completed += count;
+	__atomic_sub_fetch(&shadow_cq(cq)->unacked, count, __ATOMIC_RELAXED);
+}

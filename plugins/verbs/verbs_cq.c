@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Completion queues: their making, the completions kept from draining, and arming. Polling is in verbs_poll.c.
+ *
+ * The device's queue has room for VERBS_CQ_ROOM completions more than the program asked for, for those that the drain causes.
+ */
+#include "plugins/verbs/verbs_internal.h"
+
+static struct ibv_cq *real_create(struct shadow_context *c, struct shadow_cq *cq)
+{
+	struct ibv_comp_channel *channel = cq->pub.channel ? shadow_channel(cq->pub.channel)->real : NULL;
+
+	return verbs_backend.ibv_create_cq(c->real, (int)(cq->asked_cqe + cq->room_cqe), cq, channel, cq->vector);
+}
+
+static void cq_init(struct shadow_cq *cq, struct ibv_context *context, void *cq_context,
+		    struct ibv_comp_channel *channel, int vector)
+{
+	cq->pub.context = context;
+	cq->pub.cq_context = cq_context;
+	cq->pub.channel = channel;
+	cq->pub.handle = cq->real->handle;
+	cq->pub.cqe = cq->real->cqe - (int)cq->room_cqe;
+	pthread_mutex_init(&cq->pub.mutex, NULL);
+	pthread_cond_init(&cq->pub.cond, NULL);
+	if (channel)
+		__atomic_add_fetch(&channel->refcnt, 1, __ATOMIC_RELAXED);
+}
+
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+				    struct ibv_comp_channel *channel, int vector)
+{
+	struct shadow_context *c = shadow_context(context);
+	struct shadow_cq *cq;
+
+	VERBS_PASS(ibv_create_cq, NULL, context, cqe, cq_context, channel, vector);
+	if (cqe <= 0) {
+		errno = EINVAL;
+		return NULL;
+	}
+	fermata_device_enter();
+	cq = fermata_alloc(sizeof(*cq));
+	if (cq) {
+		cq->pub.channel = channel;
+		cq->asked_cqe = (uint32_t)cqe;
+		cq->room_cqe = VERBS_CQ_ROOM;
+		cq->vector = vector;
+		cq->real = real_create(c, cq);
+		if (!cq->real) { /* as large as the device can */
+			cq->room_cqe = 0;
+			cq->real = real_create(c, cq);
+		}
+	} else {
+		errno = ENOMEM;
+	}
+	if (cq && cq->real) {
+		cq_init(cq, context, cq_context, channel, vector);
+		verbs_list_add(&c->cqs, &cq->link);
+	} else {
+		fermata_free(cq);
+		cq = NULL;
+	}
+	fermata_device_leave();
+	return cq ? &cq->pub : NULL;
+}
+
+int verbs_cq_recreate(struct shadow_context *c, struct shadow_cq *cq)
+{
+	cq->real = VERBS_DEVICE(real_create(c, cq));
+	return cq->real ? 0 : fermata_fail(-errno, "a completion queue of %d entries on %s cannot be made again (error "
+					   "%d)", cq->pub.cqe, c->device->pub.name, errno);
+}
+
+EXPORT int ibv_resize_cq(struct ibv_cq *p, int cqe)
+{
+	struct shadow_cq *cq = shadow_cq(p);
+	int r, held;
+
+	VERBS_PASS(ibv_resize_cq, EOPNOTSUPP, p, cqe);
+	fermata_device_enter();
+	held = verbs_lock_acquire(&cq->lock);
+	r = verbs_backend.ibv_resize_cq(cq->real, cqe + (int)cq->room_cqe);
+	if (!r) {
+		cq->asked_cqe = (uint32_t)cqe;
+		cq->pub.cqe = cq->real->cqe - (int)cq->room_cqe;
+	}
+	verbs_lock_release(&cq->lock, held);
+	fermata_device_leave();
+	return r;
+}
+
+EXPORT int ibv_destroy_cq(struct ibv_cq *p)
+{
+	struct shadow_cq *cq = shadow_cq(p);
+	int r;
+
+	VERBS_PASS(ibv_destroy_cq, EOPNOTSUPP, p);
+	fermata_device_enter();
+	r = verbs_backend.ibv_destroy_cq(cq->real);
+	if (!r) {
+		if (p->channel)
+			__atomic_sub_fetch(&p->channel->refcnt, 1, __ATOMIC_RELAXED);
+		verbs_list_del(&cq->link);
+		fermata_free(cq->kept);
+		fermata_free(cq);
+	}
+	fermata_device_leave();
+	return r;
+}
+
+int verbs_req_notify_cq(struct ibv_cq *p, int solicited_only)
+{
+	struct shadow_cq *cq = shadow_cq(p);
+	int r, held;
+
+	fermata_device_enter();
+	held = verbs_lock_acquire(&cq->lock);
+	r = cq->real->context->ops.req_notify_cq(cq->real, solicited_only);
+	if (!r && cq->armed != 1) { /* an arming for all completions stays one */
+		cq->armed = 1 + (uint32_t)!!solicited_only;
+		cq->since_armed = cq->hush = 0;
+	}
+	verbs_lock_release(&cq->lock, held);
+	fermata_device_leave();
+	return r;
+}
+
+/* The kept completions as a row without a gap, with room for @more. */
+static int kept_room(struct shadow_cq *cq, uint32_t more)
+{
+	uint32_t size = cq->kept_size ? cq->kept_size : 64;
+	struct ibv_wc *kept;
+
+	if (cq->kept_first) {
+		memmove(cq->kept, cq->kept + cq->kept_first, cq->kept_count * sizeof(*cq->kept));
+		cq->kept_first = 0;
+	}
+	if (cq->kept_count + more <= cq->kept_size)
+		return 0;
+	while (size < cq->kept_count + more)
+		size *= 2;
+	kept = fermata_alloc(size * sizeof(*kept));
+	if (!kept)
+		return -ENOMEM;
+	if (cq->kept_count)
+		memcpy(kept, cq->kept, cq->kept_count * sizeof(*kept));
+	fermata_free(cq->kept);
+	cq->kept = kept;
+	cq->kept_size = size;
+	return 0;
+}
+
+int verbs_cq_keep(struct shadow_cq *cq)
+{
+	const int batch = 32;
+	int n, got = 0, hidden;
+
+	do {
+		int r = kept_room(cq, (uint32_t)batch);
+
+		if (r)
+			return fermata_fail(r, "no memory for the completions of a queue");
+		n = VERBS_DEVICE(cq->real->context->ops.poll_cq(cq->real, batch, cq->kept + cq->kept_count));
+		if (n < 0) /* overrun: the program will be told by its own poll */
+			break;
+		hidden = n - verbs_complete(cq, cq->kept + cq->kept_count, n);
+		cq->kept_count += (uint32_t)(n - hidden);
+		got += n;
+	} while (n > 0);
+	return got;
+}
+
+void verbs_cq_purge(struct shadow_cq *cq, uint32_t qp_num)
+{
+	int held = verbs_lock_acquire(&cq->lock);
+	uint32_t to = 0;
+
+	for (uint32_t i = 0; i < cq->kept_count; i++)
+		if (cq->kept[cq->kept_first + i].qp_num != qp_num)
+			cq->kept[to++] = cq->kept[cq->kept_first + i];
+	cq->kept_first = 0;
+	cq->kept_count = to;
+	verbs_lock_release(&cq->lock, held);
+}

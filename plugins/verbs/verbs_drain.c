@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The drain: after it, no message of a reliable connection is under way and no memory is written by the fabric any more. It is
+ * counted, not timed.
+ *
+ * While all processes stand still nobody posts. For the direction a -> b of a connection let
+ *
+ *   P  sends that a ever posted which take a receive of b (SEND, SEND with immediate, WRITE with immediate)
+ *   T  receives that b ever posted
+ *   R  receives of b that have completed, as b has polled them
+ *
+ * P and T are constants now; both sides publish them in round 0. A reliable connection executes in the order of posting, and what
+ * takes a receive waits for one, so exactly E = min(P, T) of them are going to be executed, and everything posted
+ * before number E + 1 with them; nothing from number E + 1 on is, before the program runs again. So:
+ *
+ *   b is quiet when R = E: each executed send has its completion on the receiving side, kept.
+ *   a is quiet, when P = E, when all its sends have completed, whatever their kind; an unsignalled tail is closed by a signalled
+ *   zero-length write of ours behind it, which completes after it (the device's queues have room for it: verbs_qp.c,
+ *   verbs_cq.c).
+ *   a is quiet, when P > E, when every signalled send before number E + 1 has completed. From that send on nothing was executed:
+ *   if the job goes on they stay where they are, in the device; a restart posts them again from their slots, in order. What is
+ *   unsignalled before it was executed, by the order of the connection, since b has completed number E or the request
+ *   at hand is number E + 1; no completion tells so, and none is needed: it is not posted again. (A device that executes a send
+ *   before the post returns, as softrdma does, is then exact. Hardware that waits for a receive has sent all before it, but the
+ *   last acknowledgement of an unsignalled write or read may be on the way when b completes number E.)
+ *
+ * Hence an executed send, read or atomic is never posted again, and one that was not executed always is. All completions met on the
+ * way are kept with the queue and served first.
+ *
+ * Connections that are not of this kind: in ERR everything posted completes (flushed), so quiet means that nothing is outstanding. To
+ * a peer that has not connected back, nothing is executed: quiet at once, all pending. If the peer failed or is not to be
+ * found (destroyed, or not of this job) our sends end in errors of the device's in its own time; a timer may be infinite,
+ * so after PATIENCE rounds what is left counts as pending.
+ *
+ * Names: "verbs/q" + number + address -> struct side, one value a publication; the newest (highest round) counts.
+ */
+#include "plugins/verbs/verbs_internal.h"
+
+#define PATIENCE 16
+
+enum peer { PEER_UNKNOWN, PEER_APART, PEER_FAILED, PEER_CONNECTED };
+
+struct side_key {
+	char name[8];
+	uint64_t address;
+	uint32_t number;
+	uint32_t reserved;
+};
+
+struct side {
+	uint32_t pid, round;
+	uint32_t dest_number;
+	uint32_t state;
+	uint64_t sends, receives; /* P and T */
+};
+
+static struct side_key key_of(uint32_t number, uint64_t address)
+{
+	struct side_key k = { .name = "verbs/q", .address = address, .number = number };
+
+	return k;
+}
+
+static uint64_t outstanding(const struct verbs_ring *r)
+{
+	return atomic_load(&r->head) - atomic_load(&r->tail);
+}
+
+static void refresh(struct shadow_qp *qp)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+
+	memset(&attr, 0, sizeof(attr));
+	if (!VERBS_DEVICE(verbs_backend.ibv_query_qp(qp->real, &attr, IBV_QP_STATE, &init)))
+		qp->real_state = attr.qp_state;
+	else
+		qp->real_state = qp->pub.state;
+}
+
+static int publish_side(struct shadow_qp *qp, unsigned int round)
+{
+	const struct verbs_port *port = verbs_qp_port(qp);
+	struct side side = {
+		.pid = fermata_pid(),
+		.round = round,
+		.dest_number = qp->attr.dest_qp_num,
+		.state = qp->real_state,
+		.sends = qp->two_sided,
+		.receives = atomic_load(&qp->rq.head),
+	};
+	int r = 0;
+
+	qp->said = qp->real_state;
+	for (unsigned int g = 0; !r && g < VERBS_GIDS; g++) {
+		struct side_key k = key_of(qp->pub.qp_num, verbs_port_address(port, g));
+
+		if (k.address)
+			r = fermata_publish(&k, sizeof(k), &side, sizeof(side));
+	}
+	return r;
+}
+
+static int ask_side(struct shadow_qp *qp)
+{
+	struct side_key k = key_of(qp->attr.dest_qp_num, verbs_address(&qp->attr.ah_attr));
+
+	return fermata_ask(&k, sizeof(k));
+}
+
+/* What the peer said last; constants of the connection go into the queue pair. */
+static void look_at_peer(struct shadow_qp *qp)
+{
+	struct side_key k = key_of(qp->attr.dest_qp_num, verbs_address(&qp->attr.ah_attr));
+	uint64_t receives = atomic_load(&qp->rq.head);
+	const struct side *s, *newest = NULL;
+	int apart = 0;
+	size_t len;
+
+	for (unsigned int i = 0; (s = fermata_resolve(&k, sizeof(k), i, &len)); i++) {
+		if (len < sizeof(*s))
+			continue;
+		if (s->dest_number != qp->pub.qp_num || !(verbs_qp_connected(s->state) || s->state == IBV_QPS_ERR))
+			apart = 1;
+		else if (!newest || s->round >= newest->round)
+			newest = s;
+	}
+	qp->peer = newest ? newest->state == IBV_QPS_ERR ? PEER_FAILED : PEER_CONNECTED :
+		   apart  ? PEER_APART : PEER_UNKNOWN;
+	if (!newest)
+		return;
+	qp->will_send = qp->two_sided < newest->receives ? qp->two_sided : newest->receives;
+	qp->will_receive = newest->sends < receives ? newest->sends : receives;
+}
+
+static int needs_noop(struct shadow_qp *qp)
+{
+	const struct shadow_cq *cq = shadow_cq(qp->pub.send_cq);
+
+	return qp->real_state == IBV_QPS_RTS && outstanding(&qp->sq) && qp->peer != PEER_APART &&
+	       (qp->peer != PEER_CONNECTED || qp->will_send == qp->two_sided) &&
+	       !(ring_send(&qp->sq, atomic_load(&qp->sq.head) - 1)->flags & IBV_SEND_SIGNALED) &&
+	       cq->noops < (cq->room_cqe ? cq->room_cqe : 1);
+}
+
+/* The first outstanding send that was not executed, by count; or head. */
+static uint64_t first_blocked(const struct shadow_qp *qp)
+{
+	uint64_t tail = atomic_load(&qp->sq.tail), head = atomic_load(&qp->sq.head);
+	uint64_t number = qp->two_sided + 1, at = head;
+
+	/* backwards, the numbers of the outstanding ones end with P */
+	while (at > tail && number > qp->will_send + 1)
+		number -= (uint64_t)send_two_sided(ring_send(&qp->sq, --at)->opcode);
+	return at;
+}
+
+static int sends_quiet(struct shadow_qp *qp)
+{
+	uint64_t tail = atomic_load(&qp->sq.tail);
+
+	qp->pending = qp->will_send == qp->two_sided ? atomic_load(&qp->sq.head) : first_blocked(qp);
+	for (uint64_t at = tail; at < qp->pending; at++)
+		if (qp->will_send == qp->two_sided || ring_send(&qp->sq, at)->flags & IBV_SEND_SIGNALED)
+			return 0;
+	return 1;
+}
+
+static int qp_quiet(struct shadow_qp *qp, unsigned int round)
+{
+	int empty = !outstanding(&qp->sq);
+
+	qp->pending = atomic_load(&qp->sq.tail);
+	if (qp->real_state == IBV_QPS_ERR)
+		return (empty && !outstanding(&qp->rq)) || round >= PATIENCE;
+	if (!verbs_qp_connected(qp->real_state))
+		return 1;
+	switch (qp->peer) {
+	case PEER_CONNECTED:
+		return sends_quiet(qp) && qp->received == qp->will_receive;
+	case PEER_APART:
+		return 1;
+	default:
+		return round > 0 && (empty || round >= PATIENCE);
+	}
+}
+
+static int qp_drain(struct shadow_qp *qp, unsigned int round, int *more)
+{
+	int r = 0;
+
+	refresh(qp);
+	if (round == 0) {
+		qp->peer = PEER_UNKNOWN;
+		qp->will_send = qp->will_receive = 0;
+	} else if (verbs_qp_connected(qp->real_state)) {
+		look_at_peer(qp);
+		if (needs_noop(qp) && verbs_post_noop(qp) == 0 && verbs_cq_keep(shadow_cq(qp->pub.send_cq)) < 0)
+			return -ENOMEM;
+	}
+	if (round == 0 || qp->said != qp->real_state)
+		r = publish_side(qp, round);
+	if (!qp_quiet(qp, round) || (round == 0 && verbs_qp_connected(qp->real_state))) {
+		*more = 1;
+		if (!r && verbs_qp_connected(qp->real_state))
+			r = ask_side(qp);
+	}
+	return r;
+}
+
+int verbs_drain(unsigned int round)
+{
+	struct shadow_context *c;
+	struct shadow_cq *cq;
+	struct shadow_qp *qp;
+	int more = 0, r = 0;
+
+	for_each_context(c) {
+		list_each(cq, &c->cqs, link)
+			if (verbs_cq_keep(cq) < 0)
+				return -ENOMEM;
+		list_each(qp, &c->qps, link) {
+			r = qp_drain(qp, round, &more);
+			if (r)
+				return r;
+		}
+	}
+	return more ? FERMATA_DRAIN_MORE : FERMATA_DRAINED;
+}

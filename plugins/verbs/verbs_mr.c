@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory regions. A restart registers the same address, length and access again; the keys that the program knows stay, and
+ * verbs_fabric.c translates them. A region registered after a restart is told with the device's own keys: so these must be
+ * none that the program knows already, and are drawn again if they are.
+ */
+#include "plugins/verbs/verbs_internal.h"
+
+#define MR_DRAWS 64
+
+enum mr_kind { MR_PLAIN, MR_IOVA, MR_IOVA2 };
+
+static struct ibv_mr *real_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access,
+				    enum mr_kind kind)
+{
+	struct verbs_backend *b = &verbs_backend;
+
+	if (kind == MR_PLAIN && b->ibv_reg_mr)
+		return b->ibv_reg_mr(pd, addr, length, (int)access);
+	if (b->ibv_reg_mr_iova2)
+		return b->ibv_reg_mr_iova2(pd, addr, length, kind == MR_PLAIN ? (uintptr_t)addr : iova, access);
+	/* the bits of IBV_ACCESS_OPTIONAL_RANGE are hints that an older interface does not know */
+	access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
+	if (b->ibv_reg_mr_iova && kind != MR_PLAIN && iova != (uintptr_t)addr)
+		return b->ibv_reg_mr_iova(pd, addr, length, iova, (int)access);
+	return b->ibv_reg_mr ? b->ibv_reg_mr(pd, addr, length, (int)access) : verbs_unsupported();
+}
+
+/* Registers until the keys are new to the program; what was drawn in vain is given back. */
+static struct ibv_mr *register_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access,
+				   enum mr_kind kind)
+{
+	struct ibv_mr *drawn[MR_DRAWS], *mr = NULL;
+	int n = 0;
+
+	while (n < MR_DRAWS) {
+		mr = real_register(pd, addr, length, iova, access, kind);
+		if (!mr || !verbs_moved || !verbs_key_known(mr->lkey, mr->rkey))
+			break;
+		drawn[n++] = mr;
+		mr = NULL;
+	}
+	if (!mr && n == MR_DRAWS)
+		errno = ENOMEM;
+	while (n)
+		verbs_backend.ibv_dereg_mr(drawn[--n]);
+	return mr;
+}
+
+static struct ibv_mr *mr_register(struct ibv_pd *p, void *addr, size_t length, uint64_t iova, unsigned int access,
+				  enum mr_kind kind)
+{
+	struct shadow_pd *pd = shadow_pd(p);
+	struct shadow_mr *mr;
+
+	fermata_device_enter();
+	mr = fermata_alloc(sizeof(*mr));
+	if (!mr)
+		errno = ENOMEM;
+	else
+		mr->real = register_new(pd->real, addr, length, iova, access, kind);
+	if (mr && mr->real) {
+		mr->pub = *mr->real;
+		mr->pub.context = p->context;
+		mr->pub.pd = p;
+		mr->pub.addr = addr;
+		mr->pub.length = length;
+		mr->iova = kind == MR_PLAIN ? (uintptr_t)addr : iova;
+		mr->access = access;
+		mr->kind = kind;
+		verbs_list_add(&shadow_context(p->context)->mrs, &mr->link);
+	} else {
+		fermata_free(mr);
+		mr = NULL;
+	}
+	fermata_device_leave();
+	return mr ? &mr->pub : NULL;
+}
+
+int verbs_mr_recreate(struct shadow_context *c, struct shadow_mr *mr)
+{
+	mr->real = VERBS_DEVICE(real_register(shadow_pd(mr->pub.pd)->real, mr->pub.addr, mr->pub.length, mr->iova,
+					      mr->access, (enum mr_kind)mr->kind));
+	return mr->real ? 0 : fermata_fail(-errno, "memory region %p+%zu (key 0x%x) cannot be registered on %s again "
+					   "(error %d): raise RLIMIT_MEMLOCK (ulimit -l)", mr->pub.addr,
+					   mr->pub.length, mr->pub.lkey, c->device->pub.name, errno);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	VERBS_PASS(ibv_reg_mr, NULL, pd, addr, length, access);
+	return mr_register(pd, addr, length, 0, (unsigned int)access, MR_PLAIN);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+{
+	if (fermata_in_device())
+		return verbs_backend.ibv_reg_mr_iova(pd, addr, length, iova, access);
+	return mr_register(pd, addr, length, iova, (unsigned int)access, MR_IOVA);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	if (fermata_in_device())
+		return verbs_backend.ibv_reg_mr_iova2(pd, addr, length, iova, access);
+	return mr_register(pd, addr, length, iova, access, MR_IOVA2);
+}
+
+EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+					int access)
+{
+	VERBS_PASS(ibv_reg_dmabuf_mr, NULL, pd, offset, length, iova, fd, access);
+	return verbs_unsupported();
+}
+
+EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	VERBS_PASS(ibv_rereg_mr, IBV_REREG_MR_ERR_INPUT, mr, flags, pd, addr, length, access);
+	errno = EOPNOTSUPP;
+	return IBV_REREG_MR_ERR_INPUT;
+}
+
+EXPORT int ibv_dereg_mr(struct ibv_mr *m)
+{
+	struct shadow_mr *mr = shadow_mr(m);
+	int r;
+
+	VERBS_PASS(ibv_dereg_mr, EOPNOTSUPP, m);
+	fermata_device_enter();
+	r = verbs_backend.ibv_dereg_mr(mr->real);
+	if (!r) {
+		if (verbs_moved)
+			verbs_key_remove(mr->pub.lkey);
+		verbs_list_del(&mr->link);
+		fermata_free(mr);
+	}
+	fermata_device_leave();
+	return r;
+}
+
+EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	VERBS_PASS(ibv_import_mr, NULL, pd, handle);
+	return verbs_unsupported();
+}
+
+EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
+{
+	if (fermata_in_device())
+		verbs_backend.ibv_unimport_mr(mr);
+}
+
+EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
+{
+	VERBS_PASS(ibv_import_dm, NULL, context, handle);
+	return verbs_unsupported();
+}
+
+EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
+{
+	if (fermata_in_device())
+		verbs_backend.ibv_unimport_dm(dm);
+}

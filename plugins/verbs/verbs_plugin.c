@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The plugin's descriptor. A forked child inherits shadows whose device objects are its parent's, which RDMA does not support
+ * beyond calls that the device itself answers: the child's checkpoints leave them out, and it opens devices of its own.
+ */
+#include "plugins/verbs/verbs_internal.h"
+
+static void fork_prepare(void)
+{
+	lock_acquire(&verbs_lock);
+}
+
+static void fork_parent(void)
+{
+	lock_release(&verbs_lock);
+}
+
+static void fork_child(void)
+{
+	struct shadow_context *c, *next;
+
+	list_each_safe(c, next, &verbs_contexts, link)
+		list_del(&c->link);
+	lock_release(&verbs_lock);
+}
+
+const struct fermata_plugin plugin_verbs = {
+	.api = FERMATA_PLUGIN_API,
+	.name = "verbs",
+	.fork_prepare = fork_prepare,
+	.fork_parent = fork_parent,
+	.fork_child = fork_child,
+	.drain = verbs_drain,
+	.dump = verbs_dump,
+	.resume = NULL,
+	.recreate = verbs_recreate,
+	.reconnect = verbs_reconnect,
+	.refill = verbs_refill,
+};

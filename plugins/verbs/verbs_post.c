@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The posting half of the data path. Each request is copied whole into the slot of its position before the device gets it
+ * (another thread may poll its completion at once), under the queue's lock; the device gets the slot's handle for
+ * wr_id. Keys are translated only after a restart, into a copy of the scatter list on the stack.
+ *
+ * Requests travel to the device in chains of up to BATCH, so a program that posts lists keeps what it gains by them. What the device
+ * refuses is not recorded: the head moves over the accepted ones only.
+ */
+#include "plugins/verbs/verbs_internal.h"
+
+#define BATCH 16
+#define BATCH_SGES 64
+
+static void translate_sges(struct ibv_sge *to, const struct ibv_sge *from, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		to[i] = from[i];
+		to[i].lkey = verbs_lkey_real(from[i].lkey);
+	}
+}
+
+static inline int copy_inline(struct verbs_ring *r, struct verbs_send *s, const struct ibv_send_wr *wr)
+{
+	char *to = send_inline(r, s);
+	uint32_t length = 0;
+
+	for (int i = 0; i < wr->num_sge; i++) {
+		uint32_t n = wr->sg_list[i].length;
+
+		if (n > r->max_inline - length)
+			return EINVAL;
+		memcpy(to + length, (const void *)(uintptr_t)wr->sg_list[i].addr, n);
+		length += n;
+	}
+	s->inline_length = length;
+	return 0;
+}
+
+/* Fills the slot; 0 or an errno. */
+static inline int record_send(struct shadow_qp *qp, struct verbs_send *s, const struct ibv_send_wr *wr)
+{
+	if (unlikely((uint32_t)wr->num_sge > qp->sq.max_sge))
+		return EINVAL;
+	s->wr_id = wr->wr_id;
+	s->num_sge = (uint16_t)wr->num_sge;
+	s->opcode = (uint8_t)wr->opcode;
+	s->slot_flags = 0;
+	s->flags = wr->send_flags | qp->sig_all;
+	s->imm = wr->imm_data;
+	s->remote_addr = wr->wr.atomic.remote_addr; /* the first member of wr.rdma too */
+	if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		s->rkey = wr->wr.atomic.rkey;
+		s->compare_add = wr->wr.atomic.compare_add;
+		s->swap = wr->wr.atomic.swap;
+	} else {
+		s->rkey = wr->wr.rdma.rkey;
+	}
+	if (wr->send_flags & IBV_SEND_INLINE)
+		return copy_inline(&qp->sq, s, wr);
+	for (uint32_t i = 0; i < s->num_sge; i++)
+		s->sge[i] = wr->sg_list[i];
+	return 0;
+}
+
+_Static_assert(offsetof(struct ibv_send_wr, wr.atomic.remote_addr) == offsetof(struct ibv_send_wr, wr.rdma.remote_addr),
+	       "one remote address");
+
+/* The remote half of a request, for the device of this life. */
+static void translate_remote(const struct shadow_qp *qp, struct ibv_send_wr *wr)
+{
+	switch (wr->opcode) {
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		wr->wr.atomic.rkey = verbs_rkey_real(qp, wr->wr.atomic.rkey);
+		break;
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+	case IBV_WR_RDMA_READ:
+		wr->wr.rdma.rkey = verbs_rkey_real(qp, wr->wr.rdma.rkey);
+		break;
+	case IBV_WR_SEND_WITH_INV:
+		wr->invalidate_rkey = verbs_rkey_real(qp, wr->invalidate_rkey);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Records and prepares one; how many sges of @sges it took, or -errno. */
+static inline int prepare_send(struct shadow_qp *qp, uint64_t position, const struct ibv_send_wr *wr,
+			       struct ibv_send_wr *to, struct ibv_sge *sges)
+{
+	int r;
+
+	if (unlikely(position - atomic_load_explicit(&qp->sq.tail, memory_order_acquire) >= qp->sq.capacity))
+		return -ENOMEM;
+	r = record_send(qp, ring_send(&qp->sq, position), wr);
+	if (unlikely(r))
+		return -r;
+	*to = *wr;
+	to->wr_id = qp->handle | (uint32_t)position;
+	if (likely(!verbs_moved))
+		return 0;
+	translate_remote(qp, to);
+	if (wr->send_flags & IBV_SEND_INLINE)
+		return 0;
+	translate_sges(sges, wr->sg_list, (uint32_t)wr->num_sge);
+	to->sg_list = sges;
+	return wr->num_sge;
+}
+
+/* How many requests of the chain the device took: those before @bad. */
+static int accepted(const struct ibv_send_wr *chain, int n, const struct ibv_send_wr *bad)
+{
+	for (int i = 0; i < n; i++)
+		if (&chain[i] == bad)
+			return i;
+	return n;
+}
+
+static void advance_send(struct shadow_qp *qp, const struct ibv_send_wr *chain, int n)
+{
+	for (int i = 0; i < n; i++)
+		qp->two_sided += (uint64_t)send_two_sided(chain[i].opcode);
+	atomic_store_explicit(&qp->sq.head, atomic_load_explicit(&qp->sq.head, memory_order_relaxed) + (uint64_t)n,
+			      memory_order_relaxed);
+}
+
+/* Posts up to BATCH requests from *@wr on, which it moves over those accepted. 0 or an errno. */
+static int post_send_batch(struct shadow_qp *qp, struct ibv_send_wr **wr)
+{
+	struct ibv_send_wr chain[BATCH], *bad = NULL, *w = *wr;
+	struct ibv_sge sges[BATCH_SGES];
+	uint64_t head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
+	int n = 0, used = 0, r = 0, refused = 0;
+
+	while (w && n < BATCH && used + w->num_sge <= BATCH_SGES) {
+		r = prepare_send(qp, head + (uint64_t)n, w, &chain[n], &sges[used]);
+		if (r < 0)
+			break;
+		used += r;
+		if (n)
+			chain[n - 1].next = &chain[n];
+		chain[n++].next = NULL;
+		w = w->next;
+	}
+	if (n) {
+		refused = qp->real->context->ops.post_send(qp->real, chain, &bad);
+		if (refused)
+			n = accepted(chain, n, bad);
+		advance_send(qp, chain, n);
+	}
+	if (!refused && r >= 0 && !n) /* more pieces than any device takes */
+		return EINVAL;
+	while (n--)
+		*wr = (*wr)->next;
+	return refused ? refused : r < 0 ? -r : 0;
+}
+
+/* The common case, one request whose keys are the device's own: its copy and nothing else. */
+static inline int post_send_one(struct shadow_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr one, *bad = NULL;
+	int r = prepare_send(qp, atomic_load_explicit(&qp->sq.head, memory_order_relaxed), wr, &one, NULL);
+
+	if (unlikely(r < 0))
+		return -r;
+	r = qp->real->context->ops.post_send(qp->real, &one, &bad);
+	if (likely(!r))
+		advance_send(qp, &one, 1);
+	return r;
+}
+
+int verbs_post_send(struct ibv_qp *p, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct shadow_qp *qp = shadow_qp(p);
+	int r = 0, held;
+
+	fermata_device_enter();
+	held = verbs_lock_acquire(&qp->sq.lock);
+	if (likely(wr && !wr->next && !verbs_moved))
+		r = post_send_one(qp, wr);
+	else
+		while (wr && !r)
+			r = post_send_batch(qp, &wr);
+	verbs_lock_release(&qp->sq.lock, held);
+	fermata_device_leave();
+	if (unlikely(r))
+		*bad = wr;
+	return r;
+}
+
+/* What is needed to post the slot again. */
+static void send_again(struct shadow_qp *qp, struct verbs_send *s, struct ibv_send_wr *wr, struct ibv_sge *sges)
+{
+	memset(wr, 0, sizeof(*wr));
+	wr->opcode = s->opcode;
+	wr->send_flags = s->flags;
+	wr->imm_data = s->imm;
+	wr->sg_list = sges;
+	if (s->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || s->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr->wr.atomic.remote_addr = s->remote_addr;
+		wr->wr.atomic.rkey = s->rkey;
+		wr->wr.atomic.compare_add = s->compare_add;
+		wr->wr.atomic.swap = s->swap;
+	} else {
+		wr->wr.rdma.remote_addr = s->remote_addr;
+		wr->wr.rdma.rkey = s->rkey;
+	}
+	translate_remote(qp, wr);
+	if (s->flags & IBV_SEND_INLINE) {
+		sges[0] = (struct ibv_sge){ (uintptr_t)send_inline(&qp->sq, s), s->inline_length, 0 };
+		wr->num_sge = s->inline_length ? 1 : 0;
+	} else {
+		translate_sges(sges, s->sge, s->num_sge);
+		wr->num_sge = s->num_sge;
+	}
+}
+
+int verbs_repost_send(struct shadow_qp *qp, uint64_t position)
+{
+	struct verbs_send *s = ring_send(&qp->sq, position);
+	struct ibv_sge sges[qp->sq.max_sge + 1];
+	struct ibv_send_wr wr, *bad;
+
+	send_again(qp, s, &wr, sges);
+	wr.wr_id = qp->handle | (uint32_t)position;
+	return VERBS_DEVICE(qp->real->context->ops.post_send(qp->real, &wr, &bad));
+}
+
+int verbs_post_noop(struct shadow_qp *qp)
+{
+	uint64_t head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
+	struct verbs_send *s = ring_send(&qp->sq, head);
+	struct shadow_cq *cq = shadow_cq(qp->pub.send_cq);
+	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	int r;
+
+	if (head - atomic_load_explicit(&qp->sq.tail, memory_order_relaxed) >= qp->sq.capacity + qp->reserve)
+		return ENOMEM;
+	memset(s, 0, sizeof(*s));
+	s->opcode = IBV_WR_RDMA_WRITE;
+	s->flags = IBV_SEND_SIGNALED;
+	s->slot_flags = VERBS_SLOT_NOOP;
+	wr.wr_id = qp->handle | (uint32_t)head;
+	r = VERBS_DEVICE(qp->real->context->ops.post_send(qp->real, &wr, &bad));
+	if (!r) {
+		atomic_store_explicit(&qp->sq.head, head + 1, memory_order_relaxed);
+		cq->noops++;
+		cq->hush = 1;
+	}
+	return r;
+}
+
+static int post_recv_one(struct shadow_qp *qp, const struct ibv_recv_wr *wr)
+{
+	struct verbs_ring *q = &qp->rq;
+	uint64_t head = atomic_load_explicit(&q->head, memory_order_relaxed);
+	struct verbs_receive *slot = ring_receive(q, head);
+	struct ibv_recv_wr one = { .num_sge = wr->num_sge, .sg_list = wr->sg_list }, *bad;
+	struct ibv_sge sges[BATCH_SGES];
+	int r;
+
+	if (unlikely(head - atomic_load_explicit(&q->tail, memory_order_acquire) >= q->capacity))
+		return ENOMEM;
+	if (unlikely((uint32_t)wr->num_sge > q->max_sge || wr->num_sge > BATCH_SGES))
+		return EINVAL;
+	slot->wr_id = wr->wr_id;
+	slot->num_sge = (uint32_t)wr->num_sge;
+	for (int i = 0; i < wr->num_sge; i++)
+		slot->sge[i] = wr->sg_list[i];
+	if (unlikely(verbs_moved)) {
+		translate_sges(sges, wr->sg_list, slot->num_sge);
+		one.sg_list = sges;
+	}
+	one.wr_id = VERBS_HANDLE_RECEIVE | qp->handle | (uint32_t)head;
+	r = qp->real->context->ops.post_recv(qp->real, &one, &bad);
+	if (likely(!r))
+		atomic_store_explicit(&q->head, head + 1, memory_order_relaxed);
+	return r;
+}
+
+int verbs_post_recv(struct ibv_qp *p, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct shadow_qp *qp = shadow_qp(p);
+	int r = 0, held;
+
+	fermata_device_enter();
+	held = verbs_lock_acquire(&qp->rq.lock);
+	while (wr) {
+		r = post_recv_one(qp, wr);
+		if (unlikely(r)) {
+			*bad = wr;
+			break;
+		}
+		wr = wr->next;
+	}
+	verbs_lock_release(&qp->rq.lock, held);
+	fermata_device_leave();
+	return r;
+}
+
+int verbs_repost_receive(struct shadow_qp *qp, uint64_t position)
+{
+	struct verbs_receive *slot = ring_receive(&qp->rq, position);
+	struct ibv_sge sges[qp->rq.max_sge + 1];
+	struct ibv_recv_wr wr = { .num_sge = (int)slot->num_sge, .sg_list = sges }, *bad;
+
+	translate_sges(sges, slot->sge, slot->num_sge);
+	wr.wr_id = VERBS_HANDLE_RECEIVE | qp->handle | (uint32_t)position;
+	return VERBS_DEVICE(qp->real->context->ops.post_recv(qp->real, &wr, &bad));
+}

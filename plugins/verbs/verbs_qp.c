@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Queue pairs: control path and re-making. Owns for each the attributes it was made with and the newest value of each attribute that it was
+ * moved with, as the program said them; a restart walks a new one to the same state with them.
+ *
+ * The device's send queue is asked for one request more than the program's: the slot of the drain's no-op. Where the device cannot,
+ * the no-op must find a free slot.
+ *
+ * Only reliable connections for now: other kinds answer EOPNOTSUPP.
+ */
+#include "plugins/verbs/verbs_internal.h"
+
+static int ring_init(struct verbs_ring *r, uint32_t capacity, uint32_t reserve, uint32_t max_sge, uint32_t max_inline,
+		     size_t header)
+{
+	uint64_t slots = 1;
+
+	while (slots < capacity + reserve)
+		slots *= 2;
+	r->capacity = capacity;
+	r->mask = (uint32_t)slots - 1;
+	r->max_sge = max_sge;
+	r->max_inline = max_inline;
+	r->stride = ALIGN_UP((uint32_t)header + max_sge * (uint32_t)sizeof(struct ibv_sge) + max_inline, 64u);
+	r->slots = fermata_alloc(slots * r->stride);
+	return r->slots ? 0 : -ENOMEM;
+}
+
+static void ring_empty(struct verbs_ring *r)
+{
+	atomic_store(&r->tail, 0);
+	atomic_store(&r->head, 0);
+}
+
+/* Asks the device for the queue pair of qp->init; @cap gets what it gave. */
+static struct ibv_qp *real_create(struct shadow_qp *qp, struct ibv_qp_cap *cap)
+{
+	struct ibv_qp_init_attr init = qp->init;
+	struct ibv_qp *real;
+
+	init.qp_context = qp;
+	init.send_cq = init.send_cq ? shadow_cq(init.send_cq)->real : NULL;
+	init.recv_cq = init.recv_cq ? shadow_cq(init.recv_cq)->real : NULL;
+	init.cap.max_send_wr += qp->reserve;
+	real = verbs_backend.ibv_create_qp(shadow_pd(qp->pub.pd)->real, &init);
+	*cap = init.cap;
+	return real;
+}
+
+/* Draws until the number is none that a peer may still know for another queue pair. */
+static struct ibv_qp *create_new(struct shadow_qp *qp, struct ibv_qp_cap *cap)
+{
+	struct ibv_qp *real = real_create(qp, cap), *drawn[64];
+	unsigned int n = 0;
+
+	while (real && verbs_moved && verbs_qpn_known(real->qp_num) && n < ARRAY_SIZE(drawn)) {
+		drawn[n++] = real;
+		real = real_create(qp, cap);
+	}
+	while (n)
+		verbs_backend.ibv_destroy_qp(drawn[--n]);
+	return real;
+}
+
+static int qp_init(struct shadow_qp *qp, struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
+		   const struct ibv_qp_cap *cap)
+{
+	int r;
+
+	qp->pub.context = pd->context;
+	qp->pub.qp_context = attr->qp_context;
+	qp->pub.send_cq = attr->send_cq;
+	qp->pub.recv_cq = attr->recv_cq;
+	qp->pub.srq = attr->srq;
+	qp->pub.handle = qp->real->handle;
+	qp->pub.qp_num = qp->real->qp_num;
+	qp->pub.state = IBV_QPS_RESET;
+	qp->pub.qp_type = attr->qp_type;
+	pthread_mutex_init(&qp->pub.mutex, NULL);
+	pthread_cond_init(&qp->pub.cond, NULL);
+	qp->sig_all = attr->sq_sig_all ? IBV_SEND_SIGNALED : 0;
+	qp->init.cap = *cap;
+	qp->init.cap.max_send_wr -= qp->reserve;
+	attr->cap = qp->init.cap;
+	r = ring_init(&qp->sq, attr->cap.max_send_wr, qp->reserve, cap->max_send_sge, cap->max_inline_data,
+		      sizeof(struct verbs_send));
+	if (!r)
+		r = ring_init(&qp->rq, cap->max_recv_wr, 0, cap->max_recv_sge, 0, sizeof(struct verbs_receive));
+	return r ? r : verbs_handle_draw(qp);
+}
+
+static void qp_free(struct shadow_qp *qp)
+{
+	if (!qp)
+		return;
+	fermata_free(qp->sq.slots);
+	fermata_free(qp->rq.slots);
+	fermata_free(qp);
+}
+
+static struct shadow_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct shadow_qp *qp = fermata_alloc(sizeof(*qp));
+	struct ibv_qp_cap cap;
+	int r;
+
+	if (!qp) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	qp->pub.pd = pd;
+	qp->init = *attr;
+	qp->reserve = 1;
+	qp->real = create_new(qp, &cap);
+	if (!qp->real) {
+		qp->reserve = 0;
+		qp->real = create_new(qp, &cap);
+	}
+	if (!qp->real) {
+		qp_free(qp);
+		return NULL;
+	}
+	r = qp_init(qp, pd, attr, &cap);
+	if (r) {
+		verbs_backend.ibv_destroy_qp(qp->real);
+		qp_free(qp);
+		errno = -r;
+		return NULL;
+	}
+	verbs_list_add(&shadow_context(pd->context)->qps, &qp->link);
+	return qp;
+}
+
+EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct shadow_qp *qp;
+
+	VERBS_PASS(ibv_create_qp, NULL, pd, attr);
+	if (attr->qp_type != IBV_QPT_RC || attr->srq)
+		return verbs_unsupported();
+	fermata_device_enter();
+	qp = qp_create(pd, attr);
+	fermata_device_leave();
+	return qp ? &qp->pub : NULL;
+}
+
+static void attr_record(struct shadow_qp *qp, const struct ibv_qp_attr *a, int mask)
+{
+	struct ibv_qp_attr *to = &qp->attr;
+
+#define TAKE(bit, member)             \
+	if (mask & (bit))             \
+		to->member = a->member;
+	TAKE(IBV_QP_CUR_STATE, cur_qp_state)
+	TAKE(IBV_QP_EN_SQD_ASYNC_NOTIFY, en_sqd_async_notify)
+	TAKE(IBV_QP_ACCESS_FLAGS, qp_access_flags)
+	TAKE(IBV_QP_PKEY_INDEX, pkey_index)
+	TAKE(IBV_QP_PORT, port_num)
+	TAKE(IBV_QP_QKEY, qkey)
+	TAKE(IBV_QP_AV, ah_attr)
+	TAKE(IBV_QP_PATH_MTU, path_mtu)
+	TAKE(IBV_QP_TIMEOUT, timeout)
+	TAKE(IBV_QP_RETRY_CNT, retry_cnt)
+	TAKE(IBV_QP_RNR_RETRY, rnr_retry)
+	TAKE(IBV_QP_RQ_PSN, rq_psn)
+	TAKE(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic)
+	TAKE(IBV_QP_ALT_PATH, alt_ah_attr)
+	TAKE(IBV_QP_MIN_RNR_TIMER, min_rnr_timer)
+	TAKE(IBV_QP_SQ_PSN, sq_psn)
+	TAKE(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic)
+	TAKE(IBV_QP_PATH_MIG_STATE, path_mig_state)
+	TAKE(IBV_QP_DEST_QPN, dest_qp_num)
+	TAKE(IBV_QP_RATE_LIMIT, rate_limit)
+#undef TAKE
+	qp->attr_mask |= mask;
+}
+
+/* RESET: nothing is posted, nothing is owed, and what the device may still say of former work is not heard. */
+static void qp_reset(struct shadow_qp *qp)
+{
+	verbs_handle_renew(qp);
+	verbs_cq_purge(shadow_cq(qp->pub.send_cq), qp->pub.qp_num);
+	if (qp->pub.recv_cq != qp->pub.send_cq)
+		verbs_cq_purge(shadow_cq(qp->pub.recv_cq), qp->pub.qp_num);
+	for (uint64_t at = atomic_load(&qp->sq.tail); at < atomic_load(&qp->sq.head); at++)
+		if (ring_send(&qp->sq, at)->slot_flags & VERBS_SLOT_NOOP)
+			shadow_cq(qp->pub.send_cq)->noops--;
+	ring_empty(&qp->sq);
+	ring_empty(&qp->rq);
+	qp->two_sided = qp->received = 0;
+	qp->attr_mask = 0;
+}
+
+EXPORT int ibv_modify_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask)
+{
+	struct shadow_qp *qp = shadow_qp(p);
+	struct ibv_qp_attr real;
+	int r;
+
+	VERBS_PASS(ibv_modify_qp, EOPNOTSUPP, p, attr, mask);
+	fermata_device_enter();
+	real = *attr;
+	if (verbs_moved)
+		verbs_peer_real(qp, &real, mask, 0);
+	r = verbs_backend.ibv_modify_qp(qp->real, &real, mask);
+	if (!r) {
+		if (mask & IBV_QP_STATE) {
+			if (attr->qp_state == IBV_QPS_RESET)
+				qp_reset(qp);
+			qp->pub.state = attr->qp_state;
+		}
+		attr_record(qp, attr, mask & ~IBV_QP_STATE);
+	}
+	fermata_device_leave();
+	return r;
+}
+
+EXPORT int ibv_query_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+	struct shadow_qp *qp = shadow_qp(p);
+	int r;
+
+	VERBS_PASS(ibv_query_qp, EOPNOTSUPP, p, attr, mask, init);
+	r = VERBS_DEVICE(verbs_backend.ibv_query_qp(qp->real, attr, mask, init));
+	if (r)
+		return r;
+	attr->cap = qp->init.cap;
+	if (qp->attr_mask & IBV_QP_DEST_QPN)
+		attr->dest_qp_num = qp->attr.dest_qp_num;
+	if (qp->attr_mask & IBV_QP_AV)
+		attr->ah_attr = qp->attr.ah_attr;
+	*init = qp->init;
+	qp->pub.state = attr->qp_state;
+	return 0;
+}
+
+EXPORT int ibv_destroy_qp(struct ibv_qp *p)
+{
+	struct shadow_qp *qp = shadow_qp(p);
+	int r;
+
+	VERBS_PASS(ibv_destroy_qp, EOPNOTSUPP, p);
+	fermata_device_enter();
+	r = verbs_backend.ibv_destroy_qp(qp->real);
+	if (!r) {
+		qp_reset(qp);
+		verbs_handle_drop(qp);
+		verbs_list_del(&qp->link);
+		qp_free(qp);
+	}
+	fermata_device_leave();
+	return r;
+}
+
+static int modify(struct shadow_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to, int mask)
+{
+	int r;
+
+	attr->qp_state = to;
+	r = VERBS_DEVICE(verbs_backend.ibv_modify_qp(qp->real, attr, mask | IBV_QP_STATE));
+	return r ? fermata_fail(-r, "QP 0x%x cannot be brought to state %d again (error %d)", qp->pub.qp_num, to, r) : 0;
+}
+
+int verbs_qp_recreate(struct shadow_context *c, struct shadow_qp *qp)
+{
+	struct ibv_qp_attr attr = qp->attr;
+	struct ibv_qp_cap cap;
+
+	fermata_device_enter();
+	qp->real = real_create(qp, &cap);
+	fermata_device_leave();
+	if (!qp->real)
+		return fermata_fail(-errno, "QP 0x%x cannot be made again on %s (error %d)", qp->pub.qp_num,
+				    c->device->pub.name, errno);
+	if (qp->real_state == IBV_QPS_RESET || !(qp->attr_mask & IBV_QP_PORT))
+		return 0;
+	return modify(qp, &attr, IBV_QPS_INIT,
+		      qp->attr_mask & (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+}
+
+/* Everybody's names are known: connect, and give back the receives in their order. */
+int verbs_qp_reconnect(struct shadow_qp *qp)
+{
+	const int rtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+			IBV_QP_MIN_RNR_TIMER;
+	const int rts = IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	struct ibv_qp_attr attr = qp->attr;
+	int r = 0;
+
+	if (qp->real_state == IBV_QPS_RESET)
+		return 0;
+	if (qp->real_state == IBV_QPS_ERR) { /* what is posted after that is flushed, as it was going to be */
+		r = modify(qp, &attr, IBV_QPS_ERR, 0);
+		if (r)
+			return r;
+	}
+	for (uint64_t at = atomic_load(&qp->rq.tail); !r && at < atomic_load(&qp->rq.head); at++) {
+		r = verbs_repost_receive(qp, at);
+		if (r)
+			return fermata_fail(-r, "QP 0x%x: receive %d cannot be posted again (error %d)", qp->pub.qp_num,
+					    (int)(at - atomic_load(&qp->rq.tail)), r);
+	}
+	if (!verbs_qp_connected(qp->real_state))
+		return 0;
+	verbs_peer_real(qp, &attr, rtr, 1);
+	r = modify(qp, &attr, IBV_QPS_RTR, rtr);
+	if (!r && qp->real_state != IBV_QPS_RTR)
+		r = modify(qp, &attr, IBV_QPS_RTS, rts);
+	return r;
+}
+
+/* Everybody is connected: the sends that were not executed, in their order. */
+int verbs_qp_refill(struct shadow_qp *qp)
+{
+	uint64_t head = atomic_load(&qp->sq.head);
+
+	atomic_store(&qp->sq.tail, qp->pending);
+	for (uint64_t at = qp->pending; at < head; at++) {
+		int r;
+
+		r = verbs_repost_send(qp, at);
+		if (r)
+			return fermata_fail(-r, "QP 0x%x: send %d cannot be posted again (error %d)", qp->pub.qp_num,
+					    (int)(at - qp->pending), r);
+	}
+	return 0;
+}
+
+EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
+{
+	VERBS_PASS(ibv_qp_to_qp_ex, NULL, qp);
+	return NULL;
+}
+
+EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	VERBS_PASS(ibv_query_ece, EOPNOTSUPP, qp, ece);
+	return EOPNOTSUPP;
+}
+
+EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	VERBS_PASS(ibv_set_ece, EOPNOTSUPP, qp, ece);
+	return EOPNOTSUPP;
+}
+
+EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
+{
+	VERBS_PASS(ibv_query_qp_data_in_order, 0, qp, op, flags);
+	return VERBS_DEVICE(verbs_backend.ibv_query_qp_data_in_order(shadow_qp(qp)->real, op, flags));
+}
+
+EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	VERBS_PASS(ibv_attach_mcast, EOPNOTSUPP, qp, gid, lid);
+	return EOPNOTSUPP;
+}
+
+EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	VERBS_PASS(ibv_detach_mcast, EOPNOTSUPP, qp, gid, lid);
+	return EOPNOTSUPP;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The restart: every shadow gets a new object of the device, in the order in which they depend on each other.
+ *
+ *   RECREATE    device, context, PD, MR, channel, CQ, QP (to INIT); publish what the old names mean now
+ *   RECONNECT   learn everybody's names; arm or raise events; receives; QP to RTR, RTS with the newest attributes
+ *   REFILL      every receive of the job is posted: the sends that were not executed, in their order
+ *
+ * Queues are armed before anybody sends, so no event is missed; an event that was unread is raised by a completion of our own on
+ * the new queue: a queue pair of ours, connected to itself, writes nothing to itself. That works on every device and leaves
+ * nothing behind.
+ */
+#include "plugins/verbs/verbs_internal.h"
+
+#define RAISE_NS 2000000000ull
+
+/* Keeps the number @fd from the device's own descriptors until ours is moved there. */
+static int hold_number(int fd)
+{
+	int null, r = 0;
+
+	if (fd < 0 || raw_fcntl(fd, F_GETFD, 0) >= 0)
+		return 0;
+	null = raw_open("/dev/null", O_RDONLY | O_CLOEXEC, 0);
+	if (null < 0)
+		return null;
+	if (null != fd) {
+		r = raw_dup3(null, fd, O_CLOEXEC);
+		raw_close(null);
+	}
+	return r < 0 ? r : 0;
+}
+
+static int hold_numbers(void)
+{
+	struct shadow_context *c;
+	struct shadow_channel *ch;
+	int r = 0;
+
+	for_each_context(c) {
+		r = r ? r : hold_number(c->ex.context.async_fd);
+		r = r ? r : hold_number(c->ex.context.cmd_fd);
+		list_each(ch, &c->channels, link)
+			r = r ? r : hold_number(ch->pub.fd);
+	}
+	return r ? fermata_fail(r, "the descriptors of the RDMA device cannot get their numbers") : 0;
+}
+
+static int context_recreate(struct shadow_context *c)
+{
+	struct shadow_channel *ch;
+	struct shadow_mr *mr;
+	struct shadow_cq *cq;
+	struct shadow_qp *qp;
+	struct shadow_pd *pd;
+	int r = verbs_context_recreate(c);
+
+	list_each(pd, &c->pds, link)
+		r = r ? r : verbs_pd_recreate(c, pd);
+	list_each(mr, &c->mrs, link)
+		r = r ? r : verbs_mr_recreate(c, mr);
+	list_each(ch, &c->channels, link)
+		r = r ? r : verbs_channel_recreate(c, ch);
+	list_each(cq, &c->cqs, link)
+		r = r ? r : verbs_cq_recreate(c, cq);
+	list_each(qp, &c->qps, link)
+		r = r ? r : verbs_qp_recreate(c, qp);
+	return r;
+}
+
+int verbs_recreate(const void *record, size_t len)
+{
+	struct shadow_context *c;
+	int r;
+
+	if (list_empty(&verbs_devices))
+		return 0;
+	verbs_moved = 1;
+	r = hold_numbers();
+	if (!r)
+		r = verbs_devices_renew();
+	for_each_context(c)
+		r = r ? r : context_recreate(c);
+	return r ? r : verbs_fabric_publish();
+}
+
+/* A queue pair of ours that is connected to itself and completes on @cq. */
+static struct ibv_qp *loop_create(struct shadow_context *c, struct ibv_pd *pd, struct shadow_cq *cq)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq->real,
+		.recv_cq = cq->real,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	const struct verbs_port *port = &c->device->port[1];
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+	struct ibv_qp *qp = verbs_backend.ibv_create_qp(pd, &init);
+	int r;
+
+	if (!qp)
+		return NULL;
+	r = verbs_backend.ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_256, .dest_qp_num = qp->qp_num,
+				  .max_dest_rd_atomic = 1, .min_rnr_timer = 12 };
+	a.ah_attr = (struct ibv_ah_attr){ .dlid = port->real_lid, .port_num = 1, .is_global = !port->real_lid };
+	a.ah_attr.grh.dgid = port->real_gid[0];
+	a.ah_attr.grh.hop_limit = 1;
+	r = r ? r : verbs_backend.ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+						IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+				  .max_rd_atomic = 1 };
+	r = r ? r : verbs_backend.ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+						IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+	if (!r)
+		return qp;
+	verbs_backend.ibv_destroy_qp(qp);
+	return NULL;
+}
+
+static int raise_event(struct shadow_context *c, struct shadow_cq *cq)
+{
+	struct ibv_send_wr wr = { .wr_id = ~0ull, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_pd *pd = verbs_backend.ibv_alloc_pd(c->real);
+	struct ibv_qp *qp = pd ? loop_create(c, pd, cq) : NULL;
+	uint64_t until = raw_now_ns() + RAISE_NS;
+	int r = qp ? 0 : -EIO;
+
+	if (!r && (cq->real->context->ops.req_notify_cq(cq->real, 0) ||
+		   cq->real->context->ops.post_send(qp, &wr, &bad)))
+		r = -EIO;
+	while (!r && !verbs_cq_keep(cq))
+		if (raw_now_ns() > until)
+			r = -ETIMEDOUT;
+	if (qp)
+		verbs_backend.ibv_destroy_qp(qp);
+	if (pd)
+		verbs_backend.ibv_dealloc_pd(pd);
+	return r;
+}
+
+int verbs_cq_rearm(struct shadow_context *c, struct shadow_cq *cq)
+{
+	uint32_t since = cq->since_armed;
+	int r;
+
+	if (!cq->armed)
+		return 0;
+	fermata_device_enter();
+	r = cq->fired ? raise_event(c, cq) : cq->real->context->ops.req_notify_cq(cq->real, cq->armed == 2);
+	fermata_device_leave();
+	cq->since_armed = since;
+	return r ? fermata_fail(r < 0 ? r : -r, "the event of the completion queue on channel fd %d cannot be %s again",
+				cq->pub.channel ? cq->pub.channel->fd : -1, cq->fired ? "raised" : "armed") : 0;
+}
+
+int verbs_reconnect(void)
+{
+	struct shadow_context *c;
+	struct shadow_cq *cq;
+	struct shadow_qp *qp;
+	int r;
+
+	if (list_empty(&verbs_contexts))
+		return 0;
+	r = verbs_fabric_learn();
+	for_each_context(c) {
+		list_each(cq, &c->cqs, link)
+			r = r ? r : verbs_cq_rearm(c, cq);
+		list_each(qp, &c->qps, link)
+			r = r ? r : verbs_qp_reconnect(qp);
+	}
+	return r;
+}
+
+int verbs_refill(void)
+{
+	struct shadow_context *c;
+	struct shadow_qp *qp;
+	int r = 0;
+
+	for_each_context(c)
+		list_each(qp, &c->qps, link)
+			r = r ? r : verbs_qp_refill(qp);
+	return r;
+}
