@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the verbs plugin needs of the agent, for tests without one: memory, descriptors, a sink that counts, and a name service
+ * between forked test processes. Names lie in a shared mapping that fake_host_init() makes before the fork; like the
+ * agent's, what is published in a phase can be resolved from the next one on, which fake_host_barrier() begins.
+ *
+ * As a preload library by itself it stands for a process without a coordinator: the plugin then merely passes through.
+ */
+#include "tests/lib/fake_verbs_host.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/log.h"
+#include "fermata/plugin.h"
+
+#define NAMES_MAX 4096
+
+struct name {
+	uint32_t key_length, length;
+	uint8_t key[64], value[1024];
+};
+
+struct shared {
+	struct lock lock;
+	uint32_t processes;
+	_Atomic uint32_t arrived, turn;
+	uint32_t count, visible;
+	_Atomic int more;
+	struct name names[NAMES_MAX];
+};
+
+static struct arena arena;
+static struct shared *shared;
+static size_t sunk;
+
+__thread struct fermata_thread_state fermata_thread;
+
+EXPORT void fermata_stop_here(void)
+{
+}
+
+EXPORT void *fermata_alloc(size_t size)
+{
+	return arena_alloc(&arena, size);
+}
+
+EXPORT void fermata_free(void *p)
+{
+	arena_free(&arena, p);
+}
+
+EXPORT int fermata_sink_write(struct fermata_sink *sink, const void *data, size_t len)
+{
+	sunk += len;
+	return 0;
+}
+
+size_t fake_host_sunk(void)
+{
+	return sunk;
+}
+
+EXPORT int fermata_fail(int err, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	fm_vformat(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	log_error("%s", text);
+	return err;
+}
+
+EXPORT uint32_t fermata_pid(void)
+{
+	return (uint32_t)getpid();
+}
+
+EXPORT uint32_t fermata_generation(void)
+{
+	return 0;
+}
+
+EXPORT int fermata_active(void)
+{
+	return 0;
+}
+
+EXPORT const char *fermata_option_rdma(void)
+{
+	return "soft";
+}
+
+EXPORT int fermata_device_fd_move(int fd, int want)
+{
+	if (fd == want)
+		return 0;
+	if (dup3(fd, want, O_CLOEXEC) < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
+/* ---- names ---- */
+
+EXPORT int fermata_publish(const void *key, size_t keylen, const void *value, size_t len)
+{
+	struct name *n;
+
+	lock_acquire(&shared->lock);
+	if (shared->count == NAMES_MAX)
+		abort();
+	n = &shared->names[shared->count++];
+	n->key_length = (uint32_t)keylen;
+	n->length = (uint32_t)len;
+	memcpy(n->key, key, keylen);
+	memcpy(n->value, value, len);
+	lock_release(&shared->lock);
+	return 0;
+}
+
+EXPORT int fermata_ask(const void *key, size_t keylen)
+{
+	return 0;
+}
+
+EXPORT const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
+{
+	for (uint32_t i = 0; i < shared->visible; i++) {
+		struct name *n = &shared->names[i];
+
+		if (n->key_length != keylen || memcmp(n->key, key, keylen) || index--)
+			continue;
+		*ret_len = n->length;
+		return n->value;
+	}
+	return NULL;
+}
+
+/* ---- processes ---- */
+
+void fake_host_init(unsigned int processes)
+{
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
+		abort();
+	shared->processes = processes;
+}
+
+void fake_host_barrier(void)
+{
+	uint32_t turn = atomic_load(&shared->turn);
+
+	if (atomic_fetch_add(&shared->arrived, 1) + 1 == shared->processes) {
+		atomic_store(&shared->arrived, 0);
+		shared->visible = shared->count;
+		atomic_store(&shared->turn, turn + 1);
+		raw_futex((uint32_t *)&shared->turn, FUTEX_WAKE, INT32_MAX, NULL, 0);
+	}
+	while (atomic_load(&shared->turn) == turn)
+		raw_futex((uint32_t *)&shared->turn, FUTEX_WAIT, turn, NULL, 0);
+}
+
+static void names_forget(void)
+{
+	shared->count = shared->visible = 0;
+}
+
+int fake_host_checkpoint(const struct fermata_plugin *p)
+{
+	int r;
+
+	fake_host_barrier();
+	names_forget();
+	fake_host_barrier();
+	for (unsigned int round = 0;; round++) {
+		atomic_store(&shared->more, 0);
+		fake_host_barrier();
+		r = p->drain(round);
+		if (r)
+			atomic_store(&shared->more, r);
+		fake_host_barrier();
+		r = atomic_load(&shared->more);
+		fake_host_barrier();
+		if (r <= 0)
+			break;
+		if (round == 10000)
+			return -ETIMEDOUT;
+	}
+	if (!r)
+		r = p->dump(NULL);
+	fake_host_barrier();
+	return r;
+}
+
+int fake_host_restart(const struct fermata_plugin *p)
+{
+	int r;
+
+	fake_host_barrier();
+	names_forget();
+	fake_host_barrier();
+	r = p->recreate(NULL, 0);
+	fake_host_barrier();
+	if (!r)
+		r = p->reconnect();
+	fake_host_barrier();
+	if (!r && p->refill)
+		r = p->refill();
+	fake_host_barrier();
+	if (!r && p->restarted)
+		p->restarted();
+	return r;
+}

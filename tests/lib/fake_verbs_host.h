@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See fake_verbs_host.c. */
+#pragma once
+
+#include <stddef.h>
+
+struct fermata_plugin;
+
+/* Before the fork: how many processes meet at each barrier. */
+void fake_host_init(unsigned int processes);
+void fake_host_barrier(void);
+/* All processes call it: drain until everybody is quiet, then dump. 0 or -errno. */
+int fake_host_checkpoint(const struct fermata_plugin *p);
+/* All processes call it, after they have dropped their device objects: recreate, reconnect, refill. */
+int fake_host_restart(const struct fermata_plugin *p);
+/* Bytes dumped so far. */
+size_t fake_host_sunk(void);
