@@ -94,6 +94,7 @@ static void fork_child(void)
 	agent.link_lock = (struct lock){ 0 };
 	agent_arena.lock = (struct lock){ 0 };
 	agent.pid = (uint32_t)raw_getpid();
+	stop_forked();
 	drop_link();
 	if (!agent.active)
 		return;

@@ -33,6 +33,7 @@ static struct {
 	_Atomic uint32_t word;	  /* epoch of the stop in force; 0: none. Futex of the stopped threads */
 	_Atomic uint32_t stopped; /* futex of the checkpoint thread */
 	_Atomic uint32_t arrived; /* after a restart */
+	_Atomic uint32_t inside;  /* handlers that may use a slot; futex of the next stop, which waits until it is 0 */
 	uint32_t epoch;
 	struct stop_thread **table; /* slots do not move: handlers hold their addresses */
 	uint32_t count, room;
@@ -109,14 +110,11 @@ static void wait_while_stopped(uint32_t epoch)
 		raw_futex((uint32_t *)&stop.word, FUTEX_WAIT_PRIVATE, epoch, NULL, 0);
 }
 
-static void handler(int sig, siginfo_t *info, void *context)
+static void stand(uint32_t epoch, uint32_t slot, ucontext_t *context)
 {
-	uint64_t value = (uint64_t)info->si_value.sival_ptr;
-	uint32_t epoch = (uint32_t)(value >> 32), slot = (uint32_t)value;
 	struct stop_thread *t;
 
-	(void)sig;
-	if (info->si_code != SI_QUEUE || !epoch || atomic_load(&stop.word) != epoch)
+	if (atomic_load(&stop.word) != epoch)
 		return;
 	if (fermata_thread.depth) {
 		fermata_thread.reserved = epoch;
@@ -138,6 +136,29 @@ static void handler(int sig, siginfo_t *info, void *context)
 	wait_while_stopped(epoch);
 	stop_drop_rights();
 	call_continue(t->frame, t);
+}
+
+static void handler(int sig, siginfo_t *info, void *context)
+{
+	uint64_t value = (uint64_t)info->si_value.sival_ptr;
+	uint32_t epoch = (uint32_t)(value >> 32);
+
+	(void)sig;
+	if (info->si_code != SI_QUEUE || !epoch)
+		return;
+	atomic_fetch_add(&stop.inside, 1);
+	stand(epoch, (uint32_t)value, context);
+	if (atomic_fetch_sub(&stop.inside, 1) == 1)
+		wake(&stop.inside);
+}
+
+/* Released threads may still be on their way out of the last stop, with their slots in hand. */
+static void await_released(void)
+{
+	uint32_t inside;
+
+	while ((inside = atomic_load(&stop.inside)))
+		raw_futex((uint32_t *)&stop.inside, FUTEX_WAIT_PRIVATE, inside, NULL, 0);
 }
 
 static int ask(struct stop_thread *t, uint32_t slot, uint32_t epoch)
@@ -269,6 +290,7 @@ int stop_all(uint32_t timeout_ms)
 	struct timespec nap = { 0, 2000000 };
 	struct pass pass;
 
+	await_released();
 	stop.count = 0;
 	agent.drop_rights = false;
 	if (++stop.epoch == 0)
@@ -321,6 +343,14 @@ void stop_await_restarted(void)
 
 	while ((have = atomic_load(&stop.arrived)) < want)
 		raw_futex((uint32_t *)&stop.arrived, FUTEX_WAIT_PRIVATE, have, NULL, 0);
+}
+
+/* In the child of a fork: what the parent's other threads were at is not the child's. */
+void stop_forked(void)
+{
+	atomic_store(&stop.word, 0);
+	atomic_store(&stop.inside, 0);
+	stop.count = 0;
 }
 
 int stop_init(void)
