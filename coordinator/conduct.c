@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/fault.h"
 #include "base/log.h"
@@ -200,8 +201,10 @@ static void conduct_fail_restart(struct coordinator *c, int error, const char *t
 	snprintf(c->restart_text, sizeof(c->restart_text), "%s", text);
 	c->restart_over = true;
 	conduct_move(c, STATE_ENDING);
-	list_each(m, &c->members, node)
+	list_each(m, &c->members, node) {
 		connection_send_error(m->conn, error, text);
+		shutdown(m->conn->fd, SHUT_WR);
+	}
 	command_restart_result(c);
 	run_check_leave(c);
 }

@@ -9,6 +9,7 @@ struct coordinator_options {
 	unsigned int interval_s; /* 0: only when asked */
 	unsigned int keep;	 /* 0: all */
 	unsigned int timeout_ms; /* of a phase */
+	unsigned int grace_ms;	 /* from the last process's end to leaving: an exec or a launch may come. 0: a second */
 	const char *restart; /* NULL, or a checkpoint's directory: its processes are expected */
 	int ready_fd; /* gets "ok" or the reason in words, then is closed; -1: none */
 	int linger; /* 0: leaves when nobody is connected; 1: waits for a first process without limit */

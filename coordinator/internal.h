@@ -125,8 +125,7 @@ struct coordinator {
 	uv_poll_t listener;
 	uv_timer_t phase_timer, retry_timer, interval_timer, leave_timer, progress_timer;
 	uv_signal_t term, interrupt;
-	uv_work_t prune;
-	bool pruning, interval_due;
+	bool pruning, prune_again, interval_due;
 	int listen_fd, job_lock_fd, start_lock_fd;
 	char jobdir[RUNDIR_PATH_MAX];
 	uint8_t key[PROTOCOL_KEY_SIZE];

@@ -155,30 +155,13 @@ static struct member *member_create(struct conn *k, const struct msg_register *r
 	return m;
 }
 
-/* The process's former entry: an exec on this connection, or one whose old connection has not been seen to end. */
-static void member_replace(struct conn *k, uint32_t host, uint32_t pid)
-{
-	struct member *old = k->member ? k->member : member_find(k->c, host, pid);
-
-	if (!old)
-		return;
-	if (old->conn == k) {
-		k->member = NULL;
-		old->exiting = true;
-		member_remove(old);
-	} else {
-		connection_close(old->conn);
-	}
-}
-
 void member_register(struct conn *k, const struct msg_register *reg)
 {
 	int host = member_host(k->c, reg->host);
-	struct member *m;
+	/* The process's former entry: an exec on this connection, or one whose old connection has not been seen to end. */
+	struct member *old = k->member ? k->member : host >= 0 ? member_find(k->c, (uint32_t)host, reg->pid) : NULL;
+	struct member *m = host >= 0 ? member_create(k, reg, (uint32_t)host) : NULL;
 
-	if (host >= 0)
-		member_replace(k, (uint32_t)host, reg->pid);
-	m = host >= 0 ? member_create(k, reg, (uint32_t)host) : NULL;
 	if (!m) {
 		connection_send_error(k, -ENOMEM, "the coordinator is out of memory");
 		connection_close(k);
@@ -186,7 +169,15 @@ void member_register(struct conn *k, const struct msg_register *reg)
 	}
 	log_info("pid %u (%s) joins as member %u", m->pid, m->comm, m->number);
 	connection_become(k, CONN_MEMBER);
+	/* First the new one, then without the old one: a phase does not end in between for want of members. */
 	conduct_joined(m, (reg->flags & MSG_REGISTER_RESTARTED) != 0);
+	if (!old)
+		return;
+	old->exiting = true;
+	if (old->conn == k)
+		member_remove(old);
+	else
+		connection_close(old->conn);
 }
 
 void member_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t length)

@@ -20,7 +20,7 @@
 #include "base/sys.h"
 #include "coordinator/internal.h"
 
-#define RUN_GRACE_MS 1000 /* for a second launch, or an exec that dials anew */
+#define RUN_GRACE_MS 1000
 #define RUN_END_MS 5000	  /* for killed processes to be gone */
 
 static bool run_wanted(struct coordinator *c)
@@ -61,7 +61,8 @@ void run_check_leave(struct coordinator *c)
 
 	if (uv_is_active((uv_handle_t *)&c->leave_timer) || (run_wanted(c) && !ending))
 		return;
-	uv_timer_start(&c->leave_timer, run_leave, ending ? 50 : RUN_GRACE_MS, 0);
+	uv_timer_start(&c->leave_timer, run_leave, ending ? 20 : c->options->grace_ms ? c->options->grace_ms : RUN_GRACE_MS,
+		       0);
 }
 
 static void run_signal(uv_signal_t *handle, int signum)

@@ -197,8 +197,10 @@ int rundir_job_create(const char *job, char ret_jobdir[RUNDIR_PATH_MAX], uint8_t
 	if (mkdir(ret_jobdir, 0700) < 0 && errno != EEXIST)
 		return -errno;
 	r = rundir_verify(ret_jobdir);
-	if (r < 0)
+	if (r < 0) {
+		log_error("%s: it must be a directory of your own with mode 0700; remove it", ret_jobdir);
 		return r;
+	}
 	snprintf(path, sizeof(path), "%s/lock", ret_jobdir);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)

@@ -69,10 +69,12 @@ static void store_scan(struct store *s)
 		uint32_t n = store_number(e->d_name, &suffix);
 		char path[sizeof(s->partial) + NAME_MAX];
 
-		if (n >= s->next)
-			s->next = n + 1;
-		if (!n || !*suffix)
+		if (!n)
 			continue;
+		if (!*suffix) {
+			s->next = n >= s->next ? n + 1 : s->next;
+			continue;
+		}
 		snprintf(path, sizeof(path), "%s/%s", s->dir, e->d_name);
 		log_info("removing %s, left by an earlier run", path);
 		store_remove(path);
@@ -326,16 +328,21 @@ static void store_prune_done(uv_work_t *work, int status)
 {
 	struct prune *p = container_of(work, struct prune, work);
 
-	p->c->pruning = false;
-	run_check_leave(p->c);
+	struct coordinator *c = p->c;
+	bool again = c->prune_again;
+
 	free(p);
+	c->pruning = c->prune_again = false;
+	if (again)
+		store_prune(c);
+	run_check_leave(c);
 }
 
 void store_prune(struct coordinator *c)
 {
 	struct prune *p;
 
-	/* One at a time; what it missed falls to the next one. */
+	c->prune_again = c->pruning;
 	if (!c->options->keep || c->pruning || fault_point(FAULT_COORDINATOR_BEFORE_PRUNE) < 0)
 		return;
 	p = calloc(1, sizeof(*p));
