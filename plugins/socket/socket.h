@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of the socket plugin share. */
+#pragma once
+
+#include <asm/ioctls.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+#include "base/macro.h"
+#include "fermata/plugin.h"
+#include "plugins/socket/socket_record.h"
+
+#ifndef SO_BUF_LOCK
+#define SO_BUF_LOCK 72 /* kernel 5.14 */
+#endif
+
+struct socket_peer { /* the value that each holder of a connected socket publishes */
+	uint32_t pid;
+	int32_t fd;
+	int32_t domain;
+	uint32_t reserved;
+	uint64_t ino;
+};
+
+struct socket_state { /* priv, from claim to resume */
+	struct socket_record record; /* in the making */
+	struct socket_peer peer;
+	char *content; /* taken out and put back because the sender was stuck; NULL: still to be peeked at */
+	size_t content_length;
+};
+
+/* ---- socket_call.c: the calls, raw ---- */
+int socket_get(int fd, int level, int name, void *value, size_t len); /* the length or -errno */
+int socket_get_int(int fd, int level, int name); /* the value, negative ones not expected, or -errno */
+int socket_set(int fd, int level, int name, const void *value, size_t len);
+int socket_set_int(int fd, int level, int name, int value);
+int socket_name_get(int fd, bool remote, struct socket_name *ret);
+int socket_bind(int fd, const struct socket_name *n);
+int socket_connect(int fd, const struct socket_name *n);
+int socket_poll(int fd, int events, int timeout_ms); /* revents, 0 after the time-out, or -errno */
+int socket_queued(int fd, unsigned long request); /* SIOCINQ, SIOCOUTQ */
+/* "127.0.0.1:80", "[::1]:80", a path or "@abstract" */
+void socket_name_text(const struct socket_name *n, char *buf, size_t size);
+
+/* ---- socket_option.c ---- */
+int socket_options_dump(int fd, const struct socket_record *r, struct socket_option *options, uint32_t room);
+/* @early: those that matter before bind; else the others. */
+int socket_options_restore(int fd, const struct socket_option *o, uint32_t count, bool early);
+
+/* ---- socket_tcp.c, socket_unix.c ---- */
+int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s);
+int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
+int socket_unix_claim(struct fermata_desc *d, struct socket_state *s);
+int socket_unix_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
+/* Elects the maker once the peer is known. */
+void socket_peer_found(struct fermata_desc *d, struct socket_state *s, const struct socket_peer *lowest);
+/* The lowest holder among the answers to @key; false: nobody in the job. */
+bool socket_peer_resolve(const void *key, size_t keylen, struct socket_peer *ret);
+
+/* ---- socket_diag.c ---- */
+struct socket_unix_info {
+	uint32_t ino, peer_ino; /* peer 0: none or not held by a descriptor */
+	bool has_peer;
+	uint32_t shutdown; /* 1: receive, 2: send */
+	uint32_t pending, backlog; /* of a listening one */
+};
+int socket_diag_unix(uint32_t ino, struct socket_unix_info *ret);
+/* The inode of the TCP socket at (@local, @remote) on this host; 0: held by no descriptor; or -ENOENT. */
+int64_t socket_diag_tcp(const struct socket_name *local, const struct socket_name *remote);
+
+/* ---- socket_queue.c ---- */
+int socket_queue_peek(int fd, const struct socket_record *r, char **ret, size_t *ret_len);
+int socket_queue_take(int fd, struct socket_state *s);
+/* Writes @len bytes into @peer_end, so that they lie in the queue of @fd. */
+int socket_queue_put(int number, int peer_end, int fd, const char *content, size_t len);
+
+/* ---- socket_pair.c ---- */
+/* Both ends of a connection: ret[0] as @r tells, ret[1] its peer, each with its old name where that can be had. */
+int socket_pair_make(int number, const struct socket_record *r, int ret[2]);
+/* Removes a socket file that nobody listens at any more. */
+void socket_path_clear(const struct socket_name *n);

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Socket calls without libc state, and names as text. Owns nothing. */
+#include <errno.h>
+#include <linux/un.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "plugins/socket/socket.h"
+
+int socket_get(int fd, int level, int name, void *value, size_t len)
+{
+	socklen_t n = (socklen_t)len;
+	int r = (int)RAW5(SYS_getsockopt, fd, level, name, value, &n);
+
+	return r < 0 ? r : (int)n;
+}
+
+int socket_get_int(int fd, int level, int name)
+{
+	int value = 0, r = socket_get(fd, level, name, &value, sizeof(value));
+
+	return r < 0 ? r : value;
+}
+
+int socket_set(int fd, int level, int name, const void *value, size_t len)
+{
+	return (int)RAW5(SYS_setsockopt, fd, level, name, value, len);
+}
+
+int socket_set_int(int fd, int level, int name, int value)
+{
+	return socket_set(fd, level, name, &value, sizeof(value));
+}
+
+int socket_name_get(int fd, bool remote, struct socket_name *ret)
+{
+	struct socket_name n = { .length = sizeof(n.bytes) };
+	int r = (int)RAW3(remote ? SYS_getpeername : SYS_getsockname, fd, n.bytes, &n.length);
+
+	if (!r)
+		*ret = n;
+	return r;
+}
+
+int socket_bind(int fd, const struct socket_name *n)
+{
+	return (int)RAW3(SYS_bind, fd, n->bytes, n->length);
+}
+
+int socket_connect(int fd, const struct socket_name *n)
+{
+	return (int)RAW3(SYS_connect, fd, n->bytes, n->length);
+}
+
+int socket_poll(int fd, int events, int timeout_ms)
+{
+	struct pollfd p = { .fd = fd, .events = (short)events };
+	long r = RAW3(SYS_poll, &p, 1, timeout_ms);
+
+	return r > 0 ? p.revents : (int)r;
+}
+
+int socket_queued(int fd, unsigned long request)
+{
+	int n = 0, r = raw_ioctl(fd, request, &n);
+
+	return r < 0 ? r : n;
+}
+
+static void inet6_text(const struct sockaddr_in6 *a, char *buf, size_t size)
+{
+	const uint8_t *b = a->sin6_addr.s6_addr;
+	size_t at = fm_format(buf, size, "[");
+
+	for (int i = 0; i < 16 && at < size; i += 2)
+		at += fm_format(buf + at, size - at, i ? ":%x" : "%x", b[i] << 8 | b[i + 1]);
+	if (at < size)
+		fm_format(buf + at, size - at, "]:%u", (unsigned int)ntohs(a->sin6_port));
+}
+
+void socket_name_text(const struct socket_name *n, char *buf, size_t size)
+{
+	union {
+		struct sockaddr_in in;
+		struct sockaddr_in6 in6;
+		struct sockaddr_un un;
+		uint8_t bytes[sizeof(n->bytes) + 1];
+	} a = { 0 };
+
+	memcpy(a.bytes, n->bytes, n->length < sizeof(n->bytes) ? n->length : sizeof(n->bytes));
+	if (n->length >= sizeof(a.in) && a.in.sin_family == AF_INET) {
+		const uint8_t *b = (const uint8_t *)&a.in.sin_addr;
+
+		fm_format(buf, size, "%u.%u.%u.%u:%u", b[0], b[1], b[2], b[3], (unsigned int)ntohs(a.in.sin_port));
+	} else if (n->length >= sizeof(a.in6) && a.in6.sin6_family == AF_INET6) {
+		inet6_text(&a.in6, buf, size);
+	} else if (n->length > 2 && a.un.sun_family == AF_UNIX) {
+		fm_format(buf, size, "%s%s", a.un.sun_path[0] ? "" : "@", a.un.sun_path + !a.un.sun_path[0]);
+	} else {
+		fm_format(buf, size, "no name");
+	}
+}

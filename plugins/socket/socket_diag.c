@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What only the kernel's socket diagnostics (NETLINK_SOCK_DIAG, sock_diag(7)) tell: which socket a unix socket is connected to, how far
+ * it is shut down, how long a listener's queue is; whether a TCP peer is held by anybody on this host. Needs no privilege.
+ * Owns nothing: a netlink socket a question.
+ */
+#include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <linux/unix_diag.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#include "base/sys.h"
+#include "plugins/socket/socket.h"
+
+#define ANSWER_SIZE 2048
+
+/* Sends @request and receives its one answer: the bytes of it, or -errno (-ENOENT: no such socket). */
+static long question(const void *request, size_t len, void *answer)
+{
+	int fd = (int)RAW3(SYS_socket, AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	const struct nlmsghdr *head = answer;
+	long n;
+
+	if (fd < 0)
+		return fd;
+	n = RAW6(SYS_sendto, fd, request, len, 0, 0, 0);
+	while (n >= 0 || n == -EINTR) {
+		n = RAW6(SYS_recvfrom, fd, answer, ANSWER_SIZE, 0, 0, 0);
+		if (n != -EINTR)
+			break;
+	}
+	raw_close(fd);
+	if (n < 0)
+		return n;
+	if ((size_t)n < sizeof(*head) || head->nlmsg_len > (size_t)n)
+		return -EPROTO;
+	if (head->nlmsg_type == NLMSG_ERROR) {
+		const struct nlmsgerr *e = NLMSG_DATA(head);
+
+		return e->error ? e->error : -EPROTO;
+	}
+	return head->nlmsg_len;
+}
+
+int socket_diag_unix(uint32_t ino, struct socket_unix_info *ret)
+{
+	struct {
+		struct nlmsghdr head;
+		struct unix_diag_req req;
+	} request = {
+		.head = { sizeof(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0 },
+		.req = { .sdiag_family = AF_UNIX, .udiag_states = ~0u, .udiag_ino = ino, .udiag_cookie = { ~0u, ~0u },
+			 .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN },
+	};
+	char answer[ANSWER_SIZE] __attribute__((aligned(8)));
+	long n = question(&request, sizeof(request), answer);
+	struct socket_unix_info info = { .ino = ino };
+	const struct rtattr *a;
+
+	if (n < 0)
+		return (int)n;
+	n -= (long)NLMSG_SPACE(sizeof(struct unix_diag_msg));
+	a = (const void *)(answer + NLMSG_SPACE(sizeof(struct unix_diag_msg)));
+	for (; n > 0 && RTA_OK(a, n); a = RTA_NEXT(a, n)) {
+		const void *data = RTA_DATA(a);
+
+		if (a->rta_type == UNIX_DIAG_PEER) {
+			memcpy(&info.peer_ino, data, sizeof(info.peer_ino));
+			info.has_peer = true;
+		} else if (a->rta_type == UNIX_DIAG_SHUTDOWN) {
+			info.shutdown = *(const uint8_t *)data;
+		} else if (a->rta_type == UNIX_DIAG_RQLEN) {
+			const struct unix_diag_rqlen *q = data;
+
+			info.pending = q->udiag_rqueue;
+			info.backlog = q->udiag_wqueue;
+		}
+	}
+	*ret = info;
+	return 0;
+}
+
+static void fill_id(struct inet_diag_sockid *id, const struct socket_name *local, const struct socket_name *remote)
+{
+	struct sockaddr_in6 l6, r6;
+	struct sockaddr_in l, r;
+
+	memcpy(&l, local->bytes, sizeof(l));
+	memcpy(&r, remote->bytes, sizeof(r));
+	id->idiag_sport = l.sin_port; /* the ports of both families lie at the same place */
+	id->idiag_dport = r.sin_port;
+	id->idiag_cookie[0] = id->idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+	if (l.sin_family == AF_INET) {
+		memcpy(id->idiag_src, &l.sin_addr, 4);
+		memcpy(id->idiag_dst, &r.sin_addr, 4);
+		return;
+	}
+	memcpy(&l6, local->bytes, sizeof(l6));
+	memcpy(&r6, remote->bytes, sizeof(r6));
+	memcpy(id->idiag_src, &l6.sin6_addr, 16);
+	memcpy(id->idiag_dst, &r6.sin6_addr, 16);
+}
+
+int64_t socket_diag_tcp(const struct socket_name *local, const struct socket_name *remote)
+{
+	struct {
+		struct nlmsghdr head;
+		struct inet_diag_req_v2 req;
+	} request = {
+		.head = { sizeof(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0 },
+		.req = { .sdiag_protocol = IPPROTO_TCP, .idiag_states = ~0u },
+	};
+	char answer[ANSWER_SIZE] __attribute__((aligned(8)));
+	const struct inet_diag_msg *m = (const void *)(answer + NLMSG_HDRLEN);
+	uint16_t family;
+	long n;
+
+	memcpy(&family, local->bytes, sizeof(family));
+	request.req.sdiag_family = (uint8_t)family;
+	fill_id(&request.req.id, local, remote);
+	n = question(&request, sizeof(request), answer);
+	if (n < 0)
+		return n;
+	if ((size_t)n < NLMSG_SPACE(sizeof(*m)) || m->idiag_state == 10 /* TCP_LISTEN: only the listener is there */)
+		return -ENOENT;
+	return m->idiag_inode;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the image holds of a socket: this struct, the options, the content. Little-endian. */
+#pragma once
+
+#include <stdint.h>
+
+enum socket_kind {
+	SOCKET_FRESH = 1,     /* neither listening nor a connection of the job: perhaps bound, a datagram one perhaps with a peer */
+	SOCKET_LISTENING = 2,
+	SOCKET_CONNECTED = 3, /* the peer is in the job */
+	SOCKET_ORPHAN = 4,    /* was connected; the peer is gone, what it sent may still be read */
+};
+
+enum {
+	SOCKET_END_OF_FILE = 1,	 /* the peer will send no more: end of file after the content */
+	SOCKET_READ_SHUT = 2,	 /* shutdown(SHUT_RD) here */
+	SOCKET_WRITE_SHUT = 4,	 /* shutdown(SHUT_WR) here */
+	SOCKET_ERROR = 8,	 /* orphan: the next call reports a reset */
+	SOCKET_PATH_PRESENT = 16, /* the local name is a path, and a file stands there */
+};
+
+struct socket_name { /* a struct sockaddr as the kernel has it; length 0: none */
+	uint32_t length;
+	uint8_t bytes[112];
+};
+
+struct socket_record {
+	uint32_t version; /* 1 */
+	uint32_t kind, flags;
+	int32_t domain, type, protocol;
+	uint32_t backlog;	 /* LISTENING */
+	uint32_t option_count;	 /* struct socket_option array that follows */
+	uint64_t content_length; /* bytes that lay in the receive queue; they follow the options */
+	uint32_t maker_pid;	 /* CONNECTED: who re-creates both ends, the lower (pid, fd) of the two */
+	int32_t maker_fd;
+	uint32_t peer_pid;
+	int32_t peer_fd, peer_domain;
+	uint32_t mode; /* of the file at the local path */
+	uint64_t ino, peer_ino; /* for inspection */
+	struct socket_name local, remote;
+};
+_Static_assert(sizeof(struct socket_record) == 312, "socket_record");
+
+struct socket_option {
+	int32_t level, name;
+	uint32_t length;
+	uint8_t value[20];
+};
+_Static_assert(sizeof(struct socket_option) == 32, "socket_option");

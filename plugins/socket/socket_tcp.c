@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * TCP: what a socket is, who its peer is, and when nothing is under way any more. No state of its own.
+ *
+ * The two ends of a connection find each other by name: each publishes its (local, remote) pair and asks for the swapped one,
+ * IPv4 addresses written as mapped ones. A connection whose other end nobody in the job holds is
+ *   an orphan	 if that end is closed: what it sent may still be read
+ *   waiting	 in the queue of a listener, not yet accepted: the checkpoint is refused, a later one will do
+ *   outside	 otherwise: the checkpoint is refused with both addresses
+ *
+ * Rounds of the drain, all processes in step:
+ *   0..2  a sender whose bytes have not all arrived asks for another round
+ *   3	   a sender that still has some is stuck behind a closed window: it says so under its inode; receivers ask
+ *   4	   the receiver of a stuck sender takes the bytes out and puts them back (socket_queue.c)
+ *   5	   stuck senders are content as well
+ */
+#include <errno.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+
+#include "base/fdpass.h"
+#include "base/sys.h"
+#include "plugins/socket/socket.h"
+
+#define ROUND_STUCK 3
+#define ARRIVAL_MS 20
+
+/* What netinet/tcp.h calls TCP_*; linux/tcp.h, whose struct tcp_info is the longer one, has no names for them. */
+enum {
+	TCP_ESTABLISHED = 1, TCP_FIN_WAIT1 = 4, TCP_FIN_WAIT2 = 5, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9,
+	TCP_LISTEN = 10, TCP_CLOSING = 11,
+};
+
+#define STATE(s) (1u << (s))
+#define STATES_CONNECTED                                                                                    \
+	(STATE(TCP_ESTABLISHED) | STATE(TCP_FIN_WAIT1) | STATE(TCP_FIN_WAIT2) | STATE(TCP_CLOSE_WAIT) |     \
+	 STATE(TCP_LAST_ACK) | STATE(TCP_CLOSING))
+#define STATES_SENT_FIN (STATE(TCP_FIN_WAIT1) | STATE(TCP_FIN_WAIT2) | STATE(TCP_LAST_ACK) | STATE(TCP_CLOSING))
+#define STATES_GOT_FIN (STATE(TCP_CLOSE_WAIT) | STATE(TCP_LAST_ACK) | STATE(TCP_CLOSING))
+
+struct tcp_end {
+	uint8_t address[16];
+	uint16_t port;
+} PACKED;
+
+struct tcp_key {
+	char tag[7]; /* "socket/" */
+	char kind[4]; /* "tcp/" */
+	struct tcp_end a, b;
+} PACKED;
+
+struct stuck_key {
+	char tag[7];  /* "socket/" */
+	char kind[6]; /* "stuck/" */
+	uint64_t ino;
+} PACKED;
+
+static struct tcp_end end_of(const struct socket_name *n)
+{
+	struct sockaddr_in6 a6;
+	struct sockaddr_in a4;
+	struct tcp_end e = { { 0 }, 0 };
+
+	memcpy(&a4, n->bytes, sizeof(a4));
+	memcpy(&a6, n->bytes, sizeof(a6));
+	e.port = a4.sin_port;
+	if (a4.sin_family == AF_INET) {
+		e.address[10] = e.address[11] = 0xff;
+		memcpy(e.address + 12, &a4.sin_addr, 4);
+	} else {
+		memcpy(e.address, &a6.sin6_addr, 16);
+	}
+	return e;
+}
+
+static struct tcp_key key_of(const struct socket_name *a, const struct socket_name *b)
+{
+	struct tcp_key k = { .a = end_of(a), .b = end_of(b) };
+
+	memcpy(k.tag, "socket/", sizeof(k.tag));
+	memcpy(k.kind, "tcp/", sizeof(k.kind));
+	return k;
+}
+
+static struct stuck_key stuck_of(uint64_t ino)
+{
+	struct stuck_key k = { .ino = ino };
+
+	memcpy(k.tag, "socket/", sizeof(k.tag));
+	memcpy(k.kind, "stuck/", sizeof(k.kind));
+	return k;
+}
+
+static int refuse(struct fermata_desc *d, const struct socket_state *s, int err, const char *why)
+{
+	char local[72], remote[72];
+
+	socket_name_text(&s->record.local, local, sizeof(local));
+	socket_name_text(&s->record.remote, remote, sizeof(remote));
+	return fermata_fail(err, "fd %d: the TCP connection from %s to %s %s", d->fd, local, remote, why);
+}
+
+static int get_info(const struct fermata_desc *d, struct tcp_info *ret)
+{
+	int r;
+
+	memset(ret, 0, sizeof(*ret));
+	r = socket_get(d->fd, IPPROTO_TCP, TCP_INFO, ret, sizeof(*ret));
+	return r < 0 ? fermata_fail(r, "fd %d does not tell its TCP state (errno %d)", d->fd, -r) : 0;
+}
+
+static int claim_connected(struct socket_state *s)
+{
+	struct tcp_key own = key_of(&s->record.local, &s->record.remote);
+	struct tcp_key other = key_of(&s->record.remote, &s->record.local);
+	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, 0, s->record.ino };
+	int r = fermata_publish(&own, sizeof(own), &self, sizeof(self));
+
+	return r ? r : fermata_ask(&other, sizeof(other));
+}
+
+int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s)
+{
+	struct tcp_info info;
+	int r = get_info(d, &info), events;
+
+	if (r)
+		return r;
+	if (STATE(info.tcpi_state) & STATES_CONNECTED) {
+		s->record.kind = SOCKET_CONNECTED;
+		return socket_name_get(d->fd, true, &s->record.remote) < 0 ? 0 : claim_connected(s);
+	}
+	if (info.tcpi_state == TCP_LISTEN) {
+		s->record.kind = SOCKET_LISTENING;
+		s->record.backlog = info.tcpi_sacked; /* so a listener reports it */
+		return 0;
+	}
+	if (info.tcpi_state != TCP_CLOSE)
+		return refuse(d, s, -EAGAIN, "is being set up: try again");
+	events = socket_poll(d->fd, POLLRDHUP, 0);
+	s->record.kind = events > 0 && events & POLLRDHUP ? SOCKET_ORPHAN : SOCKET_FRESH;
+	if (s->record.kind == SOCKET_ORPHAN)
+		s->record.flags |= SOCKET_END_OF_FILE | SOCKET_WRITE_SHUT | (events & POLLERR ? SOCKET_ERROR : 0);
+	return 0;
+}
+
+/* An address of another host cannot be bound to. */
+static bool is_local(const struct socket_name *n)
+{
+	struct socket_name any = *n;
+	uint16_t family;
+	int fd, r;
+
+	memcpy(&family, n->bytes, sizeof(family));
+	memset(any.bytes + 2, 0, 2); /* port 0 */
+	fd = (int)RAW3(SYS_socket, family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	r = fd < 0 ? fd : socket_bind(fd, &any);
+	if (fd >= 0)
+		raw_close(fd);
+	return r >= 0;
+}
+
+static int without_peer(struct fermata_desc *d, struct socket_state *s, uint32_t state)
+{
+	int64_t ino = is_local(&s->record.remote) ? socket_diag_tcp(&s->record.remote, &s->record.local) : -EHOSTUNREACH;
+
+	if (ino > 0 || ino == -EHOSTUNREACH || (ino < 0 && !(STATE(state) & STATES_GOT_FIN)))
+		return refuse(d, s, -EOPNOTSUPP, "leads out of the job: run the peer under the job too, or close the "
+						 "connection before the checkpoint");
+	if (ino == 0 && !(STATE(state) & STATES_GOT_FIN))
+		return refuse(d, s, -EAGAIN, "waits to be accepted by its listener: try again");
+	s->record.kind = SOCKET_ORPHAN;
+	s->record.flags |= SOCKET_END_OF_FILE;
+	return FERMATA_DRAINED;
+}
+
+/* Round 0: the peer, and what is shut. */
+static int find_peer(struct fermata_desc *d, struct socket_state *s, uint32_t state)
+{
+	struct tcp_key other = key_of(&s->record.remote, &s->record.local);
+	struct socket_peer peer;
+	int events = socket_poll(d->fd, POLLRDHUP, 0);
+
+	if (STATE(state) & STATES_SENT_FIN)
+		s->record.flags |= SOCKET_WRITE_SHUT;
+	if (!socket_peer_resolve(&other, sizeof(other), &peer))
+		return without_peer(d, s, state);
+	if (peer.ino == s->record.ino)
+		return refuse(d, s, -EOPNOTSUPP, "is a connection to itself, which is not supported");
+	if (STATE(state) & STATES_GOT_FIN)
+		s->record.flags |= SOCKET_END_OF_FILE;
+	else if (events > 0 && events & POLLRDHUP)
+		s->record.flags |= SOCKET_READ_SHUT;
+	socket_peer_found(d, s, &peer);
+	return FERMATA_DRAINED;
+}
+
+/*
+ * All that was sent lies in the peer's queue: acknowledged, or, as acknowledgements may take 200 ms, counted at the peer. Sequence
+ * numbers count a FIN as a byte, bytes_sent does not.
+ */
+static bool has_arrived(const struct fermata_desc *d, const struct socket_state *s)
+{
+	struct tcp_info own, other = { 0 };
+	int peer_end, r;
+
+	if (socket_queued(d->fd, SIOCOUTQ) == 0)
+		return true;
+	if (socket_queued(d->fd, SIOCOUTQNSD) != 0 || get_info(d, &own))
+		return false;
+	peer_end = fdpass_take((int)s->peer.pid, s->peer.fd);
+	if (peer_end < 0)
+		return false;
+	r = socket_get(peer_end, IPPROTO_TCP, TCP_INFO, &other, sizeof(other));
+	raw_close(peer_end);
+	if (r < (int)(offsetof(struct tcp_info, tcpi_bytes_retrans) + sizeof(own.tcpi_bytes_retrans)))
+		return false; /* a kernel before 4.19 */
+	if (!(STATE(own.tcpi_state) & STATES_SENT_FIN) != !(STATE(other.tcpi_state) & STATES_GOT_FIN))
+		return false;
+	return own.tcpi_bytes_sent - own.tcpi_bytes_retrans ==
+	       other.tcpi_bytes_received - !!(STATE(other.tcpi_state) & STATES_GOT_FIN);
+}
+
+static bool arrives_soon(const struct fermata_desc *d, const struct socket_state *s)
+{
+	const struct timespec step = { 0, 1000000 };
+
+	for (int i = 0; i < ARRIVAL_MS; i++) {
+		if (has_arrived(d, s))
+			return true;
+		RAW2(SYS_nanosleep, &step, NULL);
+	}
+	return false;
+}
+
+static int announce_stuck(struct fermata_desc *d, struct socket_state *s, uint32_t state)
+{
+	struct stuck_key key = stuck_of(s->record.ino);
+	uint32_t pid = fermata_pid();
+	int r;
+
+	if (STATE(state) & STATES_SENT_FIN)
+		return refuse(d, s, -EAGAIN, "is half closed with more under way than its receiver takes: try again when that has "
+					     "read");
+	fdpass_consent();
+	r = fermata_publish(&key, sizeof(key), &pid, sizeof(pid));
+	return r ? r : FERMATA_DRAIN_MORE;
+}
+
+static int drain_sending(struct fermata_desc *d, struct socket_state *s, unsigned int round, uint32_t state)
+{
+	if (round > ROUND_STUCK + 1)
+		return FERMATA_DRAINED;
+	if (round == ROUND_STUCK - 1 ? arrives_soon(d, s) : has_arrived(d, s))
+		return FERMATA_DRAINED;
+	return round == ROUND_STUCK ? announce_stuck(d, s, state) : FERMATA_DRAIN_MORE;
+}
+
+static int drain_receiving(struct fermata_desc *d, struct socket_state *s, unsigned int round)
+{
+	struct stuck_key key = stuck_of(s->record.peer_ino);
+	size_t len;
+
+	if (round == ROUND_STUCK)
+		return fermata_ask(&key, sizeof(key));
+	if (round == ROUND_STUCK + 1 && fermata_resolve(&key, sizeof(key), 0, &len))
+		return socket_queue_take(d->fd, s);
+	return 0;
+}
+
+static int drain_listening(struct fermata_desc *d, struct socket_state *s)
+{
+	char local[72];
+
+	if (socket_poll(d->fd, POLLIN, 0) <= 0)
+		return FERMATA_DRAINED;
+	socket_name_text(&s->record.local, local, sizeof(local));
+	return fermata_fail(-EAGAIN, "fd %d, listening on %s, has a connection that has not been accepted: try again", d->fd,
+			    local);
+}
+
+int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round)
+{
+	struct tcp_info info;
+	int r;
+
+	if (s->record.kind == SOCKET_LISTENING)
+		return drain_listening(d, s);
+	if (s->record.kind != SOCKET_CONNECTED)
+		return FERMATA_DRAINED;
+	r = get_info(d, &info);
+	if (!r && round == 0)
+		r = find_peer(d, s, info.tcpi_state);
+	if (r || s->record.kind != SOCKET_CONNECTED)
+		return r;
+	r = drain_receiving(d, s, round);
+	return r < 0 ? r : drain_sending(d, s, round, info.tcpi_state);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Unix stream sockets: what one is and who its peer is. No state of its own. The kernel's diagnostics name the peer's inode; each
+ * connected socket is published under its own. Nothing is ever under way: bytes lie in the receiver's queue at once.
+ */
+#include <errno.h>
+#include <linux/un.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/sys.h"
+#include "plugins/socket/socket.h"
+
+#define SHUT_RECEIVE 1u
+#define SHUT_SEND 2u
+
+struct unix_key {
+	char tag[7];  /* "socket/" */
+	char kind[5]; /* "unix/" */
+	uint64_t ino;
+} PACKED;
+
+static struct unix_key key_of(uint64_t ino)
+{
+	struct unix_key k = { .ino = ino };
+
+	memcpy(k.tag, "socket/", sizeof(k.tag));
+	memcpy(k.kind, "unix/", sizeof(k.kind));
+	return k;
+}
+
+/* Whether the file of its path is there, and its mode. */
+static void note_path(struct socket_record *r)
+{
+	char path[sizeof(r->local.bytes) + 1] = { 0 };
+	struct stat st;
+
+	if (r->local.length <= 2 || !r->local.bytes[2])
+		return;
+	memcpy(path, r->local.bytes + 2, r->local.length - 2);
+	if (RAW4(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISSOCK(st.st_mode))
+		return;
+	r->flags |= SOCKET_PATH_PRESENT;
+	r->mode = st.st_mode & 07777;
+}
+
+static int claim_connected(struct socket_state *s, const struct socket_unix_info *info)
+{
+	struct unix_key own = key_of(s->record.ino), other = key_of(info->peer_ino);
+	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, 0, s->record.ino };
+	int r;
+
+	s->record.kind = SOCKET_CONNECTED;
+	s->record.peer_ino = info->peer_ino;
+	r = fermata_publish(&own, sizeof(own), &self, sizeof(self));
+	if (r || !info->peer_ino)
+		return r;
+	return fermata_ask(&other, sizeof(other));
+}
+
+int socket_unix_claim(struct fermata_desc *d, struct socket_state *s)
+{
+	struct socket_unix_info info;
+	int r = socket_diag_unix((uint32_t)s->record.ino, &info);
+
+	if (r)
+		return fermata_fail(r, "fd %d: the peer of a unix socket cannot be told here: no socket diagnostics (errno %d)",
+				    d->fd, -r);
+	note_path(&s->record);
+	if (info.shutdown & SHUT_RECEIVE)
+		s->record.flags |= SOCKET_READ_SHUT;
+	if (info.shutdown & SHUT_SEND)
+		s->record.flags |= SOCKET_WRITE_SHUT;
+	if (socket_get_int(d->fd, SOL_SOCKET, SO_ACCEPTCONN) > 0) {
+		s->record.kind = SOCKET_LISTENING;
+		s->record.backlog = info.backlog;
+		return 0;
+	}
+	if (!info.has_peer) {
+		s->record.kind = info.shutdown ? SOCKET_ORPHAN : SOCKET_FRESH;
+		return 0;
+	}
+	socket_name_get(d->fd, true, &s->record.remote);
+	return claim_connected(s, &info);
+}
+
+static int find_peer(struct fermata_desc *d, struct socket_state *s)
+{
+	struct unix_key other = key_of(s->record.peer_ino);
+	struct socket_peer peer;
+	int events;
+
+	if (!s->record.peer_ino) {
+		if ((s->record.flags & (SOCKET_READ_SHUT | SOCKET_WRITE_SHUT)) != (SOCKET_READ_SHUT | SOCKET_WRITE_SHUT))
+			return fermata_fail(-EAGAIN, "fd %d: its unix connection waits to be accepted: try again", d->fd);
+		events = socket_poll(d->fd, 0, 0);
+		s->record.kind = SOCKET_ORPHAN;
+		if (events > 0 && events & POLLERR)
+			s->record.flags |= SOCKET_ERROR;
+		return FERMATA_DRAINED;
+	}
+	if (!socket_peer_resolve(&other, sizeof(other), &peer))
+		return FERMATA_FD_OUTSIDE;
+	socket_peer_found(d, s, &peer);
+	return FERMATA_DRAINED;
+}
+
+int socket_unix_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round)
+{
+	char name[120];
+
+	if (round)
+		return FERMATA_DRAINED;
+	if (s->record.kind == SOCKET_CONNECTED)
+		return find_peer(d, s);
+	if (s->record.kind != SOCKET_LISTENING || socket_poll(d->fd, POLLIN, 0) <= 0)
+		return FERMATA_DRAINED;
+	socket_name_text(&s->record.local, name, sizeof(name));
+	return fermata_fail(-EAGAIN, "fd %d, listening on %s, has a connection that has not been accepted: try again", d->fd,
+			    name);
+}
