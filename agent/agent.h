@@ -64,13 +64,12 @@ int agent_register(uint32_t flags); /* REGISTER, then WELCOME is taken in */
 struct stop_thread {
 	int tid;
 	_Atomic uint32_t state; /* enum stop_state */
-	ucontext_t *frame;	/* the signal frame of the interrupted code */
 	struct image_thread record;
 	/* the system call that the thread was in when it was asked to stop; number -1: none */
 	long call, args[6];
 	uint64_t call_sp, call_pc;
 };
-enum stop_state { STOP_FREE, STOP_ASKED, STOP_STOPPED, STOP_GONE };
+enum stop_state { STOP_FREE, STOP_ASKED, STOP_ENTERED, STOP_STOPPED, STOP_GONE };
 
 int stop_init(void); /* installs our handler */
 void stop_forked(void);

@@ -5,14 +5,20 @@
  * The checkpoint thread queues our signal to each thread with the number of its slot and of this stop (epoch) as the value. The handler
  * runs with all signals blocked and does one of three things:
  *
- *   - the epoch is not the present one (a late signal of a stop that timed out): return;
+ *   - the epoch is not the present one (a late signal of an attempt that was given up): return;
  *   - the thread is between fermata_enter and fermata_leave: note the value, return; leave sends it again to itself;
- *   - else: note what the kernel knows of the thread, arch_context_save, say STOPPED, wait until stop.word changes.
+ *   - else: take the slot (ASKED -> ENTERED), note what the kernel knows of the thread, arch_context_save, say STOPPED, wait until
+ *     stop.word changes. What is needed after the wait lies on the thread's own stack: the next stop may have begun by then.
  *
  * Why none escapes. A thread can be made only by a thread that runs; the table is read again until one whole pass over
  * /proc/self/task finds nobody who is not stopped; a thread that is being made inherits a mask with all signals blocked
  * from pthread_create and takes the signal as soon as it opens it. A thread that exits meanwhile disappears from the
  * directory, or shows as a zombie (a leader whose process lives on).
+ *
+ * A thread that has blocked all signals (libc does so while a thread ends) may wait for a lock of libc whose holder stands
+ * stopped. So an attempt that does not come to its end soon is given up: slots still ASKED become GONE, those ENTERED are
+ * waited for (nothing blocks in between), everybody is let go for a moment, and the next attempt, with another epoch, waits twice as
+ * long. Nobody writes to a slot of an attempt that is over.
  *
  * After a restart every thread comes back from arch_context_save with 1, is counted in stop.arrived (the agent then
  * unmaps the restorer, where no thread can be any more), and waits on the same word.
@@ -28,12 +34,12 @@
 #include "agent/wrap.h"
 
 #define TABLE_FIRST 64u
+#define FIRST_PATIENCE_NS 100000000u
 
 static struct {
 	_Atomic uint32_t word;	  /* epoch of the stop in force; 0: none. Futex of the stopped threads */
 	_Atomic uint32_t stopped; /* futex of the checkpoint thread */
 	_Atomic uint32_t arrived; /* after a restart */
-	_Atomic uint32_t inside;  /* handlers that may use a slot; futex of the next stop, which waits until it is 0 */
 	uint32_t epoch;
 	struct stop_thread **table; /* slots do not move: handlers hold their addresses */
 	uint32_t count, room;
@@ -73,9 +79,9 @@ static void record_self(struct stop_thread *t, ucontext_t *frame)
 	r->altstack_flags = (uint32_t)frame->uc_stack.ss_flags;
 }
 
-static void record_user_regs(struct stop_thread *t)
+static void record_user_regs(struct stop_thread *t, const ucontext_t *frame)
 {
-	const greg_t *g = t->frame->uc_mcontext.gregs;
+	const greg_t *g = frame->uc_mcontext.gregs;
 	uint64_t *u = t->record.user_regs; /* struct user_regs_struct, <sys/user.h> */
 	static const int8_t order[] = { REG_R15, REG_R14, REG_R13, REG_R12, REG_RBP, REG_RBX, REG_R11, REG_R10,
 					REG_R9,	 REG_R8,  REG_RAX, REG_RCX, REG_RDX, REG_RSI, REG_RDI };
@@ -110,11 +116,14 @@ static void wait_while_stopped(uint32_t epoch)
 		raw_futex((uint32_t *)&stop.word, FUTEX_WAIT_PRIVATE, epoch, NULL, 0);
 }
 
-static void stand(uint32_t epoch, uint32_t slot, ucontext_t *context)
+static void handler(int sig, siginfo_t *info, void *context)
 {
-	struct stop_thread *t;
+	uint64_t value = (uint64_t)info->si_value.sival_ptr;
+	uint32_t epoch = (uint32_t)(value >> 32), slot = (uint32_t)value, asked = STOP_ASKED;
+	struct stop_thread *t, note;
 
-	if (atomic_load(&stop.word) != epoch)
+	(void)sig;
+	if (info->si_code != SI_QUEUE || !epoch || atomic_load(&stop.word) != epoch)
 		return;
 	if (fermata_thread.depth) {
 		fermata_thread.reserved = epoch;
@@ -122,9 +131,11 @@ static void stand(uint32_t epoch, uint32_t slot, ucontext_t *context)
 		return;
 	}
 	t = stop.table[slot];
-	t->frame = context;
+	if (!atomic_compare_exchange_strong(&t->state, &asked, STOP_ENTERED))
+		return;
 	record_self(t, context);
-	record_user_regs(t);
+	record_user_regs(t, context);
+	note = *t;
 	if (arch_context_save(&t->record.context) == 0) {
 		atomic_store(&t->state, STOP_STOPPED);
 		atomic_fetch_add(&stop.stopped, 1);
@@ -135,30 +146,7 @@ static void stand(uint32_t epoch, uint32_t slot, ucontext_t *context)
 	}
 	wait_while_stopped(epoch);
 	stop_drop_rights();
-	call_continue(t->frame, t);
-}
-
-static void handler(int sig, siginfo_t *info, void *context)
-{
-	uint64_t value = (uint64_t)info->si_value.sival_ptr;
-	uint32_t epoch = (uint32_t)(value >> 32);
-
-	(void)sig;
-	if (info->si_code != SI_QUEUE || !epoch)
-		return;
-	atomic_fetch_add(&stop.inside, 1);
-	stand(epoch, (uint32_t)value, context);
-	if (atomic_fetch_sub(&stop.inside, 1) == 1)
-		wake(&stop.inside);
-}
-
-/* Released threads may still be on their way out of the last stop, with their slots in hand. */
-static void await_released(void)
-{
-	uint32_t inside;
-
-	while ((inside = atomic_load(&stop.inside)))
-		raw_futex((uint32_t *)&stop.inside, FUTEX_WAIT_PRIVATE, inside, NULL, 0);
+	call_continue(context, &note);
 }
 
 static int ask(struct stop_thread *t, uint32_t slot, uint32_t epoch)
@@ -249,7 +237,9 @@ static int pass_task(const char *name, void *arg)
 		return 0;
 	t = slot_find(tid);
 	if (t) {
-		if (atomic_load(&t->state) == STOP_ASKED) {
+		uint32_t state = atomic_load(&t->state);
+
+		if (state == STOP_ASKED || state == STOP_ENTERED) {
 			if (is_zombie(tid))
 				atomic_store(&t->state, STOP_GONE);
 			else
@@ -284,36 +274,66 @@ static void name_the_missing(void)
 		}
 }
 
-int stop_all(uint32_t timeout_ms)
+/* 0 when all stand, -EAGAIN when @limit has passed. */
+static int attempt(uint64_t limit)
 {
-	uint64_t limit = raw_now_ns() + (uint64_t)timeout_ms * 1000000u;
 	struct timespec nap = { 0, 2000000 };
-	struct pass pass;
 
-	await_released();
-	stop.count = 0;
-	agent.drop_rights = false;
 	if (++stop.epoch == 0)
 		stop.epoch = 1;
+	stop.count = 0;
 	atomic_store(&stop.stopped, 0);
 	atomic_store(&stop.arrived, 0);
 	atomic_store(&stop.word, stop.epoch);
 	for (;;) {
 		uint32_t seen = atomic_load(&stop.stopped);
-		int r;
+		struct pass pass = { 0 };
+		int r = raw_dir_each("/proc/self/task", pass_task, &pass);
 
-		pass = (struct pass){ 0 };
-		r = raw_dir_each("/proc/self/task", pass_task, &pass);
 		if (r < 0)
 			return r;
 		if (!pass.asked && !pass.waiting)
 			return 0;
-		if (raw_now_ns() > limit) {
-			name_the_missing();
-			return -ETIMEDOUT;
-		}
+		if (raw_now_ns() > limit)
+			return -EAGAIN;
 		raw_futex((uint32_t *)&stop.stopped, FUTEX_WAIT_PRIVATE, seen, &nap, 0);
 	}
+}
+
+/* After this no handler writes to a slot. */
+static void give_up(void)
+{
+	for (uint32_t i = 0; i < stop.count; i++) {
+		_Atomic uint32_t *state = &stop.table[i]->state;
+		uint32_t asked = STOP_ASKED;
+
+		atomic_compare_exchange_strong(state, &asked, STOP_GONE);
+		while (atomic_load(state) == STOP_ENTERED)
+			RAW0(SYS_sched_yield);
+	}
+	stop_release();
+}
+
+int stop_all(uint32_t timeout_ms)
+{
+	uint64_t now = raw_now_ns(), limit = now + (uint64_t)timeout_ms * 1000000u, patience = FIRST_PATIENCE_NS;
+	struct timespec breath = { 0, 1000000 };
+	int r;
+
+	agent.drop_rights = false;
+	for (;; patience *= 2) {
+		r = attempt(now + patience < limit ? now + patience : limit);
+		if (!r)
+			return 0;
+		now = raw_now_ns();
+		if (r != -EAGAIN || now > limit)
+			break;
+		give_up();
+		RAW2(SYS_nanosleep, &breath, NULL);
+	}
+	name_the_missing();
+	give_up();
+	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
 void stop_release(void)
@@ -349,7 +369,6 @@ void stop_await_restarted(void)
 void stop_forked(void)
 {
 	atomic_store(&stop.word, 0);
-	atomic_store(&stop.inside, 0);
 	stop.count = 0;
 }
 
