@@ -84,6 +84,8 @@ void stop_drop_rights(void);
 /* ---- children.c ---- */
 /* Pids of living children of this process, zombies left out: the number of them, which may exceed @room; or -errno. */
 int children_list(uint32_t *pids, uint32_t room);
+/* Children that have ended and were not waited for, in scratch memory: the number of them, or -errno. */
+int children_zombies(struct image_zombie **ret);
 
 /* ---- call.c: interrupted system calls go on ---- */
 void call_continue(ucontext_t *frame, const struct stop_thread *t);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The living children of this process, from the kernel: /proc/self/task/TID/children (CONFIG_PROC_CHILDREN), or a pass over
+ * The children of this process, living or waiting to be waited for, from the kernel: /proc/self/task/TID/children (CONFIG_PROC_CHILDREN), or a pass over
  * /proc where that is absent. Called while the program's threads stand still, so no child is born meanwhile; one that ends
  * can shift the kernel's list while it is read, so it is read until it reads the same twice.
  */
@@ -8,26 +8,35 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/wait.h>
+
+#include "agent/scratch.h"
+
+#define ZOMBIES_FIRST 256u
 
 struct list_of {
+	bool zombies; /* these, not the living */
 	uint32_t *pids, room, count;
 	int error;
 };
 
-static bool is_alive(uint32_t pid)
+/* 0: it is gone. */
+static char state_of(uint32_t pid)
 {
 	char path[64], buf[512], *p;
 
 	fm_format(path, sizeof(path), "/proc/%u/stat", pid);
 	if (raw_read_file(path, buf, sizeof(buf)) < 0)
-		return false;
+		return 0;
 	p = strrchr(buf, ')');
-	return p && p[2] != 'Z' && p[2] != 'X';
+	return p && p[2] != 'X' ? p[2] : 0;
 }
 
 static void add(struct list_of *l, uint32_t pid)
 {
-	if (!is_alive(pid))
+	char state = state_of(pid);
+
+	if (!state || (state == 'Z') != l->zombies)
 		return;
 	if (l->count < l->room)
 		l->pids[l->count] = pid;
@@ -92,16 +101,63 @@ static int once(struct list_of *l)
 	return raw_dir_each("/proc", of_proc, l);
 }
 
+static int list(struct list_of *l)
+{
+	uint32_t before;
+	int r = once(l);
+
+	do {
+		before = l->count;
+		if (!r)
+			r = once(l);
+	} while (!r && l->count != before);
+	return r < 0 ? r : (int)l->count;
+}
+
 int children_list(uint32_t *pids, uint32_t room)
 {
 	struct list_of l = { .pids = pids, .room = room };
-	uint32_t before;
-	int r = once(&l);
 
-	do {
-		before = l.count;
-		if (!r)
-			r = once(&l);
-	} while (!r && l.count != before);
-	return r < 0 ? r : (int)l.count;
+	return list(&l);
+}
+
+/* False: the kernel does not have it as a dead child of ours. */
+static bool status_of(uint32_t pid, uint32_t *ret)
+{
+	siginfo_t info;
+
+	memset(&info, 0, sizeof(info));
+	if (RAW5(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT | __WALL, NULL) < 0 || !info.si_pid)
+		return false;
+	*ret = info.si_code == CLD_EXITED ? ((uint32_t)info.si_status & 0xff) << 8 :
+					    (uint32_t)info.si_status | (info.si_code == CLD_DUMPED ? 0x80 : 0);
+	return true;
+}
+
+int children_zombies(struct image_zombie **ret)
+{
+	struct list_of l = { .zombies = true, .room = ZOMBIES_FIRST };
+	struct image_zombie *z;
+	uint32_t n = 0;
+	int r;
+
+	for (;;) {
+		l.pids = scratch_grow(NULL, 0, l.room * sizeof(*l.pids));
+		if (!l.pids)
+			return -ENOMEM;
+		r = list(&l);
+		if (r < 0)
+			return r;
+		if (l.count <= l.room)
+			break;
+		l.room = l.count * 2;
+	}
+	z = scratch_grow(NULL, 0, (l.count + 1) * sizeof(*z));
+	if (!z)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < l.count; i++)
+		if (status_of(l.pids[i], &z[n].status))
+			z[n++].pid = l.pids[i];
+	*ret = z;
+	return (int)n;
 }

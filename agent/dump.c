@@ -228,9 +228,11 @@ static const struct image_note_data *collect_notes(uint32_t *ret_count)
 {
 	uint32_t n;
 	const struct image_note_data *records = records_notes(&n);
-	struct image_note_data *all = scratch_grow(NULL, 0, (n + 3) * sizeof(*all));
+	struct image_note_data *all = scratch_grow(NULL, 0, (n + 4) * sizeof(*all));
+	struct image_zombie *zombies;
+	int dead = children_zombies(&zombies);
 
-	if (!all)
+	if (!all || dead < 0)
 		return NULL;
 	all[0] = (struct image_note_data){ IMAGE_NOTE_SIGNALS, sizeof(state.signals), state.signals };
 	all[1] = (struct image_note_data){ IMAGE_NOTE_CPU, sizeof(state.cpu), &state.cpu };
@@ -238,6 +240,8 @@ static const struct image_note_data *collect_notes(uint32_t *ret_count)
 	if (n)
 		memcpy(all + 3, records, n * sizeof(*all));
 	*ret_count = n + 3;
+	if (dead)
+		all[(*ret_count)++] = (struct image_note_data){ IMAGE_NOTE_ZOMBIES, (uint32_t)dead * sizeof(*zombies), zombies };
 	return all;
 }
 

@@ -8,6 +8,8 @@
  *
  *   forks, setsid, own groups   | all are forked |  joins its group   | all have joined |  exec restorer
  *
+ * A child that has ended and was not waited for is forked, too, and ends as it did. Its parent takes up its status as if it had been there all along.
+ *
  * The barriers are words of a page that all share. Whoever fails says why and marks the page; the others leave quietly.
  */
 #include "cli/restart.h"
@@ -23,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,6 +44,20 @@ static struct restart_process *find(const struct restart *r, uint32_t pid)
 	return NULL;
 }
 
+/* Children of @p that have ended. */
+static const struct image_zombie *zombies_of(const struct restart_process *p, size_t *ret_count)
+{
+	struct image_note_view n;
+
+	for (size_t cursor = 0; image_next_note(p->image, &cursor, &n);)
+		if (n.type == IMAGE_NOTE_ZOMBIES) {
+			*ret_count = n.length / sizeof(struct image_zombie);
+			return n.data;
+		}
+	*ret_count = 0;
+	return NULL;
+}
+
 static int compare_ids(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -55,9 +72,10 @@ static uint32_t *collect_ids(const struct restart *r, size_t *ret_count)
 	size_t count = 0;
 
 	for (size_t p = 0; p < r->count; p++) {
-		size_t n;
+		size_t n, dead;
 		const struct image_thread *t = image_get_threads(r->processes[p].image, &n);
-		uint32_t *more = reallocarray(ids, count + n + 1, sizeof(*ids));
+		const struct image_zombie *z = zombies_of(&r->processes[p], &dead);
+		uint32_t *more = reallocarray(ids, count + n + dead + 1, sizeof(*ids));
 
 		if (!more) {
 			free(ids);
@@ -66,6 +84,8 @@ static uint32_t *collect_ids(const struct restart *r, size_t *ret_count)
 		ids = more;
 		for (size_t i = 0; i < n; i++)
 			ids[count++] = t[i].tid;
+		for (size_t i = 0; i < dead; i++)
+			ids[count++] = z[i].pid;
 		ids[count++] = r->processes[p].info->pid; /* also where the leader has ended */
 	}
 	qsort(ids, count, sizeof(*ids), compare_ids);
@@ -170,6 +190,40 @@ static pid_t fork_as(uint32_t pid)
 	return (pid_t)syscall(SYS_clone3, &args, sizeof(args));
 }
 
+static _Noreturn void die_as(uint32_t status)
+{
+	const struct rlimit no_core = { 0, 0 };
+	sigset_t set;
+
+	if (WIFEXITED(status))
+		_exit(WEXITSTATUS(status));
+	setrlimit(RLIMIT_CORE, &no_core);
+	signal(WTERMSIG(status), SIG_DFL);
+	sigfillset(&set);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	kill(getpid(), WTERMSIG(status));
+	_exit(128 + WTERMSIG(status));
+}
+
+static int fork_zombies(const struct restart_process *p)
+{
+	size_t count;
+	const struct image_zombie *z = zombies_of(p, &count);
+	siginfo_t info;
+
+	for (; count; z++, count--) {
+		pid_t pid = fork_as(z->pid);
+
+		if (pid == 0)
+			die_as(z->status);
+		if (pid < 0 || waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) < 0) {
+			warn("ended child %u of process %u", z->pid, p->info->pid);
+			return -errno;
+		}
+	}
+	return 0;
+}
+
 static _Noreturn void run(const struct restart *r, const struct restart_process *p);
 
 static int fork_one(const struct restart *r, const struct restart_process *p)
@@ -263,7 +317,7 @@ static int enter_session(const struct restart *r, const struct restart_process *
 
 static _Noreturn void run(const struct restart *r, const struct restart_process *p)
 {
-	if (enter_session(r, p) < 0)
+	if (enter_session(r, p) < 0 || fork_zombies(p) < 0)
 		give_up(r);
 	arrive(&page->forked);
 	if (await(&page->forked, (uint32_t)r->count) < 0 || enter_group(r, p) < 0)

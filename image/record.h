@@ -20,6 +20,7 @@ enum image_note {
 	IMAGE_NOTE_HOST = 0x46524d07,	 /* struct image_host */
 	IMAGE_NOTE_RESOURCE = 0x46524d08, /* struct image_resource, then a plugin's record */
 	IMAGE_NOTE_BLOCKS = 0x46524d09,	 /* struct image_blocks, then the checksums */
+	IMAGE_NOTE_ZOMBIES = 0x46524d0a, /* struct image_zombie array: children that have ended and are not waited for */
 };
 
 struct image_version {
@@ -109,6 +110,11 @@ struct image_mapping {
 
 struct image_sigaction { /* the kernel's struct sigaction on x86-64 */
 	uint64_t handler, flags, restorer, mask;
+};
+
+struct image_zombie {
+	uint32_t pid;
+	uint32_t status; /* as wait(2) gives it */
 };
 
 struct image_cpu {
