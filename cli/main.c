@@ -17,6 +17,9 @@ static const struct command commands[] = {
 	{ "launch", cmd_launch, "run a program under checkpoint control" },
 	{ "checkpoint", cmd_checkpoint, "take a checkpoint of a job now" },
 	{ "restart", cmd_restart, "bring a job back from a checkpoint" },
+	{ "status", cmd_status, "processes, phase and last checkpoint of a job" },
+	{ "list", cmd_list, "checkpoints in a directory" },
+	{ "check", cmd_check, "can this host do it?" },
 	{ "coordinator", cmd_coordinator, "start a job's coordinator by hand" },
 };
 
