@@ -37,7 +37,15 @@ void sr_wake(struct sr_context *ctx, uint32_t index, uint32_t number)
 	struct sockaddr_un sa;
 	int len = sr_socket_path(ctx, &sa, index, number);
 
-	sendto(ctx->wake_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&sa, (socklen_t)len);
+	RAW6(SYS_sendto, ctx->wake_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, &sa, len);
+}
+
+void sr_wake_drain(int sock)
+{
+	char byte;
+
+	while (RAW6(SYS_recvfrom, sock, &byte, 1, MSG_DONTWAIT, 0, 0) >= 0)
+		;
 }
 
 void sr_async_push(struct sr_context *ctx, struct sr_seg *seg, uint32_t type, uint32_t handle)
@@ -102,12 +110,10 @@ static int event_take(struct sr_context *ctx, struct ibv_async_event *ev)
 {
 	struct sr_seg *seg = ctx->seg;
 	uint32_t head;
-	char byte;
 	int got = 0;
 
 	lock_acquire(&ctx->async_take);
-	while (recv(ctx->async_sock, &byte, 1, MSG_DONTWAIT) >= 0)
-		;
+	sr_wake_drain(ctx->async_sock);
 	head = atomic_load(&seg->async_head);
 	while (!got && head != atomic_load(&seg->async_tail)) {
 		lock_acquire(&ctx->lock);

@@ -12,8 +12,8 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
+#include "base/sys.h"
 #include "softrdma/device.h"
 
 #define MEM_MAX 8192 /* up to this many bytes /proc/PID/mem is faster */
@@ -62,10 +62,10 @@ static int copy_mem(struct sr_context *ctx, struct sr_peer *p, int out, struct i
 {
 	while (len) {
 		size_t n = first_piece(&d, &s, len);
-		ssize_t got = out ? pwrite(p->mem_fd, s->iov_base, n, (off_t)(uintptr_t)d->iov_base)
-				  : pread(p->mem_fd, d->iov_base, n, (off_t)(uintptr_t)s->iov_base);
+		long got = out ? raw_pwrite(p->mem_fd, s->iov_base, n, (uintptr_t)d->iov_base)
+			       : raw_pread(p->mem_fd, d->iov_base, n, (uintptr_t)s->iov_base);
 
-		if (got < 0 && errno == EINTR)
+		if (got == -EINTR)
 			continue;
 		if (got <= 0)
 			return sr_peer_alive(ctx, p) ? -EFAULT : -ESRCH;

@@ -6,17 +6,20 @@
  * Opening makes, by the libc's names: the context's arena, the segment (file and mapping), the map of the atomics' locks, a
  * waking socket, the asynchronous events' socket, a timer. Nothing of that is shared with another context of the process, and
  * nothing is assumed of one that was opened earlier: it may have vanished.
+ *
+ * Descriptors and mappings are made and ended by the libc's names, so that who interposes them sees them; other system
+ * calls are raw: no cancellation point, no thread state of the libc, on any path but the two that sleep.
  */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/sys.h"
 #include "softrdma/device.h"
 #include "softrdma/export.h"
 
@@ -156,7 +159,7 @@ static int context_init(struct sr_context *ctx)
 	ctx->arena.unmap = munmap;
 	list_init(&ctx->peers);
 	list_init(&ctx->stalled);
-	if (getrandom(&ctx->rng, sizeof(ctx->rng), 0) != sizeof(ctx->rng) || !ctx->rng)
+	if (RAW3(SYS_getrandom, &ctx->rng, sizeof(ctx->rng), 0) != sizeof(ctx->rng) || !ctx->rng)
 		return -EIO;
 	/* Where Yama restricts tracing to children, peers may reach our memory all the same; elsewhere it is refused. */
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);

@@ -151,6 +151,7 @@ int sr_atomics_map(struct sr_context *ctx);
 /* Zeroed memory in the own segment, under ctx->lock; NULL when there is none. */
 void *sr_shm_alloc(struct sr_context *ctx, size_t size);
 void sr_shm_free(struct sr_context *ctx, void *p, size_t size);
+int sr_shm_reserve(struct sr_context *ctx, uint64_t off, uint64_t len);
 int sr_socket_path(struct sr_context *ctx, struct sockaddr_un *sa, uint32_t index, uint32_t number);
 uint64_t sr_random(struct sr_context *ctx);
 
@@ -186,6 +187,7 @@ int sr_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 
 /* async.c */
 void sr_wake(struct sr_context *ctx, uint32_t index, uint32_t number);
+void sr_wake_drain(int sock);
 int sr_wake_socket(struct sr_context *ctx, uint32_t number);
 void sr_async_push(struct sr_context *ctx, struct sr_seg *seg, uint32_t type, uint32_t handle);
 

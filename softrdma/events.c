@@ -88,14 +88,6 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	return 0;
 }
 
-static void drain(int sock)
-{
-	char byte;
-
-	while (recv(sock, &byte, 1, MSG_DONTWAIT) >= 0)
-		;
-}
-
 /* Takes one event of the channel's queues; *ret_more: others are left. */
 static struct sr_cq *event_take(struct sr_channel *ch, int *ret_more)
 {
@@ -103,7 +95,7 @@ static struct sr_cq *event_take(struct sr_channel *ch, int *ret_more)
 
 	*ret_more = 0;
 	lock_acquire(&ch->lock);
-	drain(ch->sock);
+	sr_wake_drain(ch->sock);
 	list_each(cq, &ch->cqs, link) {
 		uint32_t waiting = atomic_load(&cq->shm->events) - cq->taken;
 
@@ -126,7 +118,6 @@ static struct sr_cq *event_take(struct sr_channel *ch, int *ret_more)
 static int event_wait(struct sr_context *ctx, struct sr_channel *ch)
 {
 	struct pollfd p = { .fd = ch->channel.fd, .events = POLLIN };
-	uint64_t expirations;
 	char byte;
 
 	if (fcntl(ch->channel.fd, F_GETFL) & O_NONBLOCK) {
@@ -137,7 +128,6 @@ static int event_wait(struct sr_context *ctx, struct sr_channel *ch)
 		return recv(ch->sock, &byte, 1, MSG_PEEK) < 0 ? -1 : 0;
 	if (poll(&p, 1, -1) < 0)
 		return -1;
-	(void)!read(ctx->timer_fd, &expirations, sizeof(expirations));
 	return 0;
 }
 

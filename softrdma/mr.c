@@ -65,10 +65,9 @@ int sr_key_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, 
 static int key_publish(struct sr_context *ctx, struct sr_mr *mr, uint64_t iova, int access)
 {
 	struct sr_key *k = &ctx->seg->key[mr->index];
-	off_t at = (off_t)((char *)k - (char *)ctx->seg);
 	uint32_t tag = (uint32_t)(sr_random(ctx) >> 32);
 
-	if (fallocate(ctx->seg_fd, 0, at, sizeof(*k)))
+	if (sr_shm_reserve(ctx, (uint64_t)((char *)k - (char *)ctx->seg), sizeof(*k)))
 		return -ENOMEM;
 	if (!(tag >> 16))
 		tag |= 1u << 16;
@@ -92,7 +91,7 @@ static int mapped(const void *addr, size_t length)
 	if (to < (uintptr_t)addr)
 		return 0;
 	/* MS_ASYNC does nothing but look whether all of it is mapped. */
-	return !length || !msync((void *)from, to - from, MS_ASYNC);
+	return !length || !RAW3(SYS_msync, from, to - from, MS_ASYNC);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,

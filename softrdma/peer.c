@@ -24,7 +24,7 @@ static int cookie_by_mem(struct sr_peer *p, int fd)
 {
 	uint64_t cookie = 0;
 
-	return pread(fd, &cookie, sizeof(cookie), (off_t)p->seg->cookie_addr) == sizeof(cookie) &&
+	return raw_pread(fd, &cookie, sizeof(cookie), p->seg->cookie_addr) == sizeof(cookie) &&
 	       cookie == p->seg->cookie;
 }
 

@@ -28,7 +28,7 @@ int rlock_slow(struct sr_context *ctx, struct rlock *l, uint32_t token)
 	for (i = 0; i < SPINS; i++) {
 		if (!atomic_load_explicit(&l->word, memory_order_relaxed) && try_take(l, token))
 			return 0;
-		__builtin_ia32_pause();
+		arch_cpu_relax();
 	}
 	/* From here on we may not be the only sleeper: the word keeps the waiters' bit, and a release too many wakes. */
 	for (;;) {

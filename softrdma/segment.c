@@ -82,6 +82,17 @@ static int lock_file(int fd, int cmd)
 	return cmd == F_OFD_GETLK && fl.l_type != F_UNLCK;
 }
 
+/* Memory now, or an error: never a SIGBUS later. */
+static int reserve(int fd, uint64_t off, uint64_t len)
+{
+	return (int)RAW4(SYS_fallocate, fd, 0, off, len);
+}
+
+int sr_shm_reserve(struct sr_context *ctx, uint64_t off, uint64_t len)
+{
+	return reserve(ctx->seg_fd, off, len);
+}
+
 struct sweep {
 	struct sr_context *ctx;
 	uint32_t index; /* remove the sockets of this one */
@@ -152,8 +163,8 @@ static int file_make(struct sr_context *ctx, char *path)
 	err = lock_file(fd, F_OFD_SETLK);
 	if (!err && ftruncate(fd, SR_SEG_SIZE))
 		err = -errno;
-	if (!err && fallocate(fd, 0, 0, offsetof(struct sr_seg, key)))
-		err = -errno;
+	if (!err && reserve(fd, 0, offsetof(struct sr_seg, key)))
+		err = -ENOSPC;
 	if (err) {
 		unlink(path);
 		close(fd);
@@ -281,8 +292,8 @@ int sr_atomics_map(struct sr_context *ctx)
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
-	if (fallocate(fd, 0, 0, ATOMICS_SIZE))
-		err = -errno;
+	if (reserve(fd, 0, ATOMICS_SIZE))
+		err = -ENOSPC;
 	ctx->atomics = mmap(NULL, ATOMICS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (ctx->atomics == MAP_FAILED)
 		err = -errno;
@@ -311,7 +322,7 @@ void *sr_shm_alloc(struct sr_context *ctx, size_t size)
 		return p;
 	}
 	if (ctx->seg_bump + len > SR_SEG_SIZE ||
-	    fallocate(ctx->seg_fd, 0, (off_t)ctx->seg_bump, (off_t)len))
+	    sr_shm_reserve(ctx, ctx->seg_bump, len))
 		return NULL;
 	p = sr_at(ctx->seg, ctx->seg_bump);
 	ctx->seg_bump += len;
