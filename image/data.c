@@ -22,7 +22,6 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "base/fault.h"
 #include "base/sys.h"
 #include "base/thread.h"
 #include "image/hash.h"
@@ -277,12 +276,8 @@ static int lane_write(struct lane *l, uint64_t block)
 	struct image_file *f = l->f;
 	uint64_t offset = f->data_start + block * IMAGE_BLOCK_SIZE, length;
 	const char *data = lane_find(l, block, &length);
-	int r = 0;
+	int r;
 
-	if (block == f->block_count / 2)
-		r = fault_point(FAULT_IMAGE_IN_WRITE);
-	if (r)
-		return image_fail(f, r, IMAGE_STEP_WRITE, offset);
 	if (data) {
 		r = lane_add_nonzero(l, data, length, offset);
 	} else {

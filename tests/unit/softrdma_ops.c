@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Every operation between two processes, within one, and among three; events; many queue pairs. */
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "softrdma_util.h"
+
+#define SIZE (4u << 20)
+#define HALF (SIZE / 2)
+#define SIG IBV_SEND_SIGNALED
+
+static const uint32_t sizes[] = { 0, 1, 8, 100, 4095, 4096, 4097, 8193, 65536, 1u << 20, HALF };
+#define NSIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+/* The half that answers: receives, and looks at what was written. */
+static int ops_child(int sock)
+{
+	struct end e;
+	size_t i;
+
+	end_open(&e, 1, SIZE);
+	end_connect(&e, sock);
+	for (i = 0; i < NSIZES; i++) {
+		struct ibv_wc wc;
+
+		memset(e.buf, 0, SIZE);
+		die_unless(!post_recv(&e, 0, 1, 0, HALF));
+		die_unless(!post_recv(&e, 0, 2, 0, HALF));
+		die_unless(!post_recv(&e, 0, 3, 0, 0));
+		meet(sock);
+		wc = good_wc(e.rcq, 1);
+		die_unless(wc.opcode == IBV_WC_RECV && wc.byte_len == sizes[i] && !wc.wc_flags);
+		die_unless(filled(e.buf, sizes[i], 1));
+		meet(sock);
+		wc = good_wc(e.rcq, 2);
+		die_unless(wc.wc_flags == IBV_WC_WITH_IMM && wc.imm_data == (2 ^ 0x5a5a));
+		die_unless(filled(e.buf, sizes[i], 2));
+		meet(sock);
+		wc = good_wc(e.rcq, 3);
+		die_unless(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.byte_len == sizes[i]);
+		die_unless(wc.imm_data == (3 ^ 0x5a5a));
+		die_unless(filled(e.buf + HALF, sizes[i], 3));
+		meet(sock);
+		/* written without a completion, read back */
+		die_unless(filled(e.buf, sizes[i], 4));
+		fill(e.buf, sizes[i], 5);
+		meet(sock);
+		meet(sock);
+	}
+	expect_empty(e.rcq);
+	end_close(&e);
+	return 0;
+}
+
+static void one_size(struct end *e, int sock, uint32_t n)
+{
+	struct ibv_wc wc;
+
+	meet(sock);
+	fill(e->buf, n, 1);
+	die_unless(!post(e, 0, 1, IBV_WR_SEND, 0, n, 0, SIG));
+	good_wc(e->scq, 1);
+	meet(sock);
+	fill(e->buf, n, 2);
+	die_unless(!post(e, 0, 2, IBV_WR_SEND_WITH_IMM, 0, n, 0, SIG));
+	good_wc(e->scq, 2);
+	meet(sock);
+	fill(e->buf, n, 3);
+	die_unless(!post(e, 0, 3, IBV_WR_RDMA_WRITE_WITH_IMM, 0, n, HALF, SIG));
+	wc = good_wc(e->scq, 3);
+	die_unless(wc.opcode == IBV_WC_RDMA_WRITE);
+	fill(e->buf, n, 4);
+	die_unless(!post(e, 0, 4, IBV_WR_RDMA_WRITE, 0, n, 0, SIG));
+	good_wc(e->scq, 4);
+	meet(sock);
+	meet(sock);
+	die_unless(!post(e, 0, 5, IBV_WR_RDMA_READ, HALF, n, 0, SIG));
+	wc = good_wc(e->scq, 5);
+	die_unless(wc.opcode == IBV_WC_RDMA_READ && wc.byte_len == n);
+	die_unless(filled(e->buf + HALF, n, 5));
+	meet(sock);
+}
+
+static void test_operations(void **state)
+{
+	struct end e;
+	int sock;
+	pid_t pid = spawn_end(ops_child, &sock);
+	size_t i;
+
+	end_open(&e, 1, SIZE);
+	end_connect(&e, sock);
+	for (i = 0; i < NSIZES; i++)
+		one_size(&e, sock, sizes[i]);
+	end_close(&e);
+	close(sock);
+	assert_int_equal(reap(pid), 0);
+}
+
+static int pieces_child(int sock)
+{
+	struct end e;
+	struct ibv_sge s[3];
+	struct ibv_recv_wr wr = { .wr_id = 9, .sg_list = s, .num_sge = 3 }, *bad;
+
+	end_open(&e, 1, SIZE);
+	end_connect(&e, sock);
+	s[0] = (struct ibv_sge){ (uintptr_t)e.buf, 10, e.mr->lkey };
+	s[1] = (struct ibv_sge){ (uintptr_t)e.buf + 1000, 0, e.mr->lkey };
+	s[2] = (struct ibv_sge){ (uintptr_t)e.buf + 2000, 100000, e.mr->lkey };
+	die_unless(!ibv_post_recv(e.qp[0], &wr, &bad));
+	die_unless(!ibv_post_recv(e.qp[0], &wr, &bad));
+	meet(sock);
+	good_wc(e.rcq, 9);
+	die_unless(!memcmp(e.buf, "aaaaabbbbb", 10) && !memcmp(e.buf + 2000, "bbcccccc", 8));
+	meet(sock);
+	good_wc(e.rcq, 9);
+	die_unless(filled(e.buf, 10, 1));
+	die_unless(e.buf[2000] == 1 + 10 * 7);
+	end_close(&e);
+	return 0;
+}
+
+static void test_pieces_and_inline(void **state)
+{
+	struct end e;
+	int sock;
+	pid_t pid = spawn_end(pieces_child, &sock);
+	struct ibv_sge s[3];
+	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = s, .num_sge = 3, .opcode = IBV_WR_SEND };
+
+	end_open(&e, 1, SIZE);
+	end_connect(&e, sock);
+	memset(e.buf, 'a', 5);
+	memset(e.buf + 100, 'b', 7);
+	memset(e.buf + 200, 'c', 6);
+	/* Inline data needs no key and may change when the post has returned. */
+	s[0] = (struct ibv_sge){ (uintptr_t)e.buf, 5, 0 };
+	s[1] = (struct ibv_sge){ (uintptr_t)e.buf + 100, 7, 0 };
+	s[2] = (struct ibv_sge){ (uintptr_t)e.buf + 200, 6, 0 };
+	wr.send_flags = IBV_SEND_INLINE | SIG;
+	meet(sock);
+	die_unless(!post_wr(&e, 0, &wr));
+	memset(e.buf, 'x', 300);
+	good_wc(e.scq, 1);
+	meet(sock);
+	fill(e.buf, 50010, 1);
+	s[0] = (struct ibv_sge){ (uintptr_t)e.buf, 3, e.mr->lkey };
+	s[1] = (struct ibv_sge){ (uintptr_t)e.buf + 3, 20000, e.mr->lkey };
+	s[2] = (struct ibv_sge){ (uintptr_t)e.buf + 20003, 30007, e.mr->lkey };
+	wr.send_flags = SIG;
+	die_unless(!post_wr(&e, 0, &wr));
+	good_wc(e.scq, 1);
+	end_close(&e);
+	close(sock);
+	assert_int_equal(reap(pid), 0);
+}
+
+static void cas(struct end *e, uint64_t compare, uint64_t swap, uint64_t expect_old)
+{
+	struct ibv_sge s = { (uintptr_t)e->buf, 8, e->mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = 3, .sg_list = &s, .num_sge = 1, .opcode = IBV_WR_ATOMIC_CMP_AND_SWP,
+				  .send_flags = SIG };
+	uint64_t old;
+
+	wr.wr.atomic.remote_addr = e->other.addr + HALF;
+	wr.wr.atomic.rkey = e->other.rkey;
+	wr.wr.atomic.compare_add = compare;
+	wr.wr.atomic.swap = swap;
+	die_unless(!post_wr(e, 0, &wr));
+	die_unless(good_wc(e->scq, 3).opcode == IBV_WC_COMP_SWAP);
+	memcpy(&old, e->buf, 8);
+	die_unless(old == expect_old);
+}
+
+static void loop_messages(struct end *e, int n)
+{
+	int i;
+
+	for (i = 0; i < n; i++) {
+		uint32_t len = i % 2 ? 100000 : 64;
+
+		die_unless(!post_recv(e, 0, 7, HALF, HALF));
+		fill(e->buf, len, (unsigned int)i);
+		die_unless(!post(e, 0, 6, IBV_WR_SEND, 0, len, 0, SIG));
+		good_wc(e->rcq, 7);
+		good_wc(e->scq, 6);
+		die_unless(filled(e->buf + HALF, len, (unsigned int)i));
+	}
+}
+
+/* A queue pair connected to itself, and two contexts of one process. */
+static void test_within_one_process(void **state)
+{
+	struct end a, b;
+
+	end_open(&a, 1, SIZE);
+	end_connect_to(&a, &a.me);
+	memset(a.buf, 0, SIZE);
+	loop_messages(&a, 10);
+	memset(a.buf + HALF, 0, 8);
+	cas(&a, 0, 17, 0);
+	cas(&a, 3, 99, 17);
+	cas(&a, 17, 5, 17);
+	end_close(&a);
+
+	end_open(&a, 1, SIZE);
+	end_open(&b, 1, SIZE);
+	end_connect_to(&a, &b.me);
+	end_connect_to(&b, &a.me);
+	fill(a.buf, 5000, 3);
+	die_unless(!post_recv(&b, 0, 1, 0, SIZE));
+	die_unless(!post(&a, 0, 2, IBV_WR_SEND, 0, 5000, 0, SIG));
+	good_wc(a.scq, 2);
+	good_wc(b.rcq, 1);
+	assert_true(filled(b.buf, 5000, 3));
+	end_close(&a);
+	end_close(&b);
+}
+
+#define ROUNDS 500
+
+static int many_child(int sock)
+{
+	struct end e;
+	int i, q;
+
+	end_open(&e, END_QPS, SIZE);
+	for (q = 0; q < END_QPS; q++)
+		qp_to_init(e.qp[q], e.access);
+	for (q = 0; q < END_QPS; q++)
+		for (i = 0; i < 4; i++)
+			die_unless(!post_recv(&e, q, (uint64_t)q, (size_t)q * 65536, 65536));
+	for (q = 0; q < END_QPS; q++) {
+		struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET };
+
+		die_unless(!ibv_modify_qp(e.qp[q], &a, IBV_QP_STATE));
+	}
+	end_connect(&e, sock);
+	for (q = 0; q < END_QPS; q++)
+		for (i = 0; i < 4; i++)
+			die_unless(!post_recv(&e, q, (uint64_t)q, (size_t)q * 65536, 65536));
+	meet(sock);
+	for (i = 0; i < ROUNDS * END_QPS; i++) {
+		struct ibv_wc wc = next_wc(e.rcq);
+
+		die_unless(wc.status == IBV_WC_SUCCESS);
+		q = (int)wc.wr_id;
+		die_unless(wc.qp_num == e.qp[q]->qp_num);
+		die_unless(!post_recv(&e, q, (uint64_t)q, (size_t)q * 65536, 65536));
+	}
+	meet(sock);
+	end_close(&e);
+	return 0;
+}
+
+static void test_many_queue_pairs(void **state)
+{
+	struct end e;
+	int sock, i, q, waiting[END_QPS] = { 0 };
+	pid_t pid = spawn_end(many_child, &sock);
+
+	end_open(&e, END_QPS, SIZE);
+	end_connect(&e, sock);
+	meet(sock);
+	for (i = 0; i < ROUNDS; i++)
+		for (q = 0; q < END_QPS; q++) {
+			uint32_t len = (uint32_t)(i * 37 + q * 1009) % 9000;
+
+			while (waiting[q] == 16) {
+				struct ibv_wc wc = next_wc(e.scq);
+
+				die_unless(wc.status == IBV_WC_SUCCESS);
+				waiting[wc.wr_id]--;
+			}
+			waiting[q]++;
+			die_unless(!post(&e, q, (uint64_t)q, IBV_WR_SEND, 0, len, 0, SIG));
+		}
+	for (q = 0; q < END_QPS; q++)
+		while (waiting[q])
+			waiting[next_wc(e.scq).wr_id]--;
+	meet(sock);
+	end_close(&e);
+	close(sock);
+	assert_int_equal(reap(pid), 0);
+}
+
+static int readable(int fd, int ms)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, ms);
+}
+
+static struct ibv_cq *event_of(struct end *e)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	die_unless(!ibv_get_cq_event(e->channel, &cq, &context));
+	die_unless(context == e);
+	ibv_ack_cq_events(cq, 1);
+	return cq;
+}
+
+static int events_child(int sock)
+{
+	struct end e;
+
+	end_open(&e, 1, SIZE);
+	end_connect(&e, sock);
+	die_unless(!post_recv(&e, 0, 1, 0, 100));
+	die_unless(!post_recv(&e, 0, 2, 0, 100));
+	die_unless(!post_recv(&e, 0, 3, 0, 100));
+	die_unless(!ibv_req_notify_cq(e.rcq, 0));
+	meet(sock);
+	die_unless(readable(e.channel->fd, 10000) == 1);
+	die_unless(event_of(&e) == e.rcq);
+	die_unless(!readable(e.channel->fd, 0));
+	good_wc(e.rcq, 1);
+	/* only solicited ones now */
+	die_unless(!ibv_req_notify_cq(e.rcq, 1));
+	meet(sock);
+	meet(sock);
+	die_unless(!readable(e.channel->fd, 20));
+	die_unless(fcntl(e.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+	{
+		struct ibv_cq *cq;
+		void *context;
+
+		die_unless(ibv_get_cq_event(e.channel, &cq, &context));
+	}
+	die_unless(fcntl(e.channel->fd, F_SETFL, 0) == 0);
+	meet(sock);
+	die_unless(event_of(&e) == e.rcq); /* sleeps until the solicited one */
+	good_wc(e.rcq, 2);
+	good_wc(e.rcq, 3);
+	end_close(&e);
+	return 0;
+}
+
+static void test_events(void **state)
+{
+	struct end e;
+	int sock;
+	pid_t pid = spawn_end(events_child, &sock);
+
+	end_open(&e, 1, SIZE);
+	end_connect(&e, sock);
+	meet(sock);
+	die_unless(!ibv_req_notify_cq(e.scq, 0));
+	die_unless(!post(&e, 0, 1, IBV_WR_SEND, 0, 10, 0, SIG));
+	assert_ptr_equal(event_of(&e), e.scq);
+	good_wc(e.scq, 1);
+	meet(sock);
+	die_unless(!post(&e, 0, 2, IBV_WR_SEND, 0, 10, 0, SIG));
+	meet(sock);
+	meet(sock);
+	die_unless(!post(&e, 0, 3, IBV_WR_SEND, 0, 10, 0, SIG | IBV_SEND_SOLICITED));
+	close(sock);
+	assert_int_equal(reap(pid), 0);
+	end_close(&e);
+}
+
+#define ADDS 3000
+
+static int adder(int sock)
+{
+	struct end e;
+	int i;
+
+	end_open(&e, 1, 4096);
+	end_connect(&e, sock);
+	for (i = 0; i < ADDS; i++) {
+		struct ibv_sge s = { (uintptr_t)e.buf, 8, e.mr->lkey };
+		struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &s, .num_sge = 1, .send_flags = SIG,
+					  .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD };
+
+		wr.wr.atomic.remote_addr = e.other.addr;
+		wr.wr.atomic.rkey = e.other.rkey;
+		wr.wr.atomic.compare_add = 3;
+		die_unless(!post_wr(&e, 0, &wr));
+		good_wc(e.scq, 1);
+	}
+	end_close(&e);
+	return 0;
+}
+
+/* Two processes add to a word of a third that does nothing meanwhile. */
+static void test_atomics_of_several(void **state)
+{
+	struct end e[2];
+	int sock[2], i;
+	pid_t pid[2];
+	uint64_t sum;
+
+	pid[0] = spawn_end(adder, &sock[0]);
+	pid[1] = spawn_end(adder, &sock[1]);
+	end_open(&e[0], 1, 4096);
+	end_open(&e[1], 1, 4096);
+	/* the same memory through two contexts */
+	e[1].mr = (die_unless(!ibv_dereg_mr(e[1].mr)), ibv_reg_mr(e[1].pd, e[0].buf, 4096, ALL_ACCESS));
+	e[1].me.addr = (uintptr_t)e[0].buf;
+	e[1].me.rkey = e[1].mr->rkey;
+	for (i = 0; i < 2; i++)
+		end_connect(&e[i], sock[i]);
+	for (i = 0; i < 2; i++)
+		assert_int_equal(reap(pid[i]), 0);
+	memcpy(&sum, e[0].buf, 8);
+	assert_int_equal(sum, 2 * 3 * ADDS);
+	for (i = 0; i < 2; i++) {
+		end_close(&e[i]);
+		close(sock[i]);
+	}
+}
+
+/* A writer's last bytes come last: whoever sees them sees all. */
+static int writer(int sock)
+{
+	struct end e;
+	unsigned int i;
+
+	end_open(&e, 1, SIZE);
+	end_connect(&e, sock);
+	for (i = 1; i <= 200; i++) {
+		uint32_t len = i % 2 ? 3001 : 100001;
+
+		memset(e.buf, (int)(i & 0xff), len);
+		die_unless(!post(&e, 0, i, IBV_WR_RDMA_WRITE, 0, len, 0, SIG));
+		good_wc(e.scq, i);
+		meet(sock);
+	}
+	end_close(&e);
+	return 0;
+}
+
+static void test_last_byte_last(void **state)
+{
+	struct end e;
+	int sock;
+	pid_t pid = spawn_end(writer, &sock);
+	unsigned int i, k;
+
+	end_open(&e, 1, SIZE);
+	end_connect(&e, sock);
+	for (i = 1; i <= 200; i++) {
+		uint32_t len = i % 2 ? 3001 : 100001;
+		volatile char *last = e.buf + len - 1;
+
+		while (*last != (char)i)
+			sched_yield();
+		for (k = 0; k < len; k++)
+			if (e.buf[k] != (char)i)
+				fail_msg("write %u: byte %u late", i, k);
+		*last = 0;
+		meet(sock);
+	}
+	close(sock);
+	assert_int_equal(reap(pid), 0);
+	end_close(&e);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_operations),	   cmocka_unit_test(test_pieces_and_inline),
+		cmocka_unit_test(test_within_one_process), cmocka_unit_test(test_many_queue_pairs),
+		cmocka_unit_test(test_events),		   cmocka_unit_test(test_atomics_of_several),
+		cmocka_unit_test(test_last_byte_last),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
