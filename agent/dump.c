@@ -44,7 +44,7 @@ static int read_mm(struct image_mm *mm)
 {
 	char buf[2048], *p;
 	uint64_t field[64] = { 0 };
-	long n = raw_read_file("/proc/self/stat", buf, sizeof(buf));
+	long n = raw_read_file("/proc/thread-self/stat", buf, sizeof(buf));
 
 	if (n < 0 || !(p = strrchr(buf, ')')))
 		return n < 0 ? (int)n : -EIO;
@@ -95,7 +95,7 @@ static void read_pending(struct image_process *p)
 	struct stop_thread *t;
 	uint64_t ours = 1ull << (agent.signal - 1);
 
-	if (raw_read_file("/proc/self/status", buf, sizeof(buf)) > 0)
+	if (raw_read_file("/proc/thread-self/status", buf, sizeof(buf)) > 0)
 		p->pending = status_mask(buf, "ShdPnd") & ~ours;
 	for (uint32_t i = 0; (t = stop_thread_at(i)); i++) {
 		fm_format(path, sizeof(path), "/proc/self/task/%d/status", t->tid);
@@ -133,11 +133,11 @@ static int read_process(struct image_process *p)
 	p->restart_info = (uint64_t)&agent.restart;
 	p->thread_count = stop_count() + 1;
 	read_timers(p->timers);
-	read_link("/proc/self/exe", p->exe, sizeof(p->exe));
-	read_link("/proc/self/cwd", p->cwd, sizeof(p->cwd));
+	read_link("/proc/thread-self/exe", p->exe, sizeof(p->exe));
+	read_link("/proc/thread-self/cwd", p->cwd, sizeof(p->cwd));
 	raw_read_file("/proc/self/task/self/comm", p->comm, sizeof(p->comm));
 	raw_read_file("/proc/sys/kernel/random/boot_id", (char *)p->boot_id, sizeof(p->boot_id));
-	n = raw_read_file("/proc/self/auxv", (char *)p->auxv, sizeof(p->auxv));
+	n = raw_read_file("/proc/thread-self/auxv", (char *)p->auxv, sizeof(p->auxv));
 	if (n < 0)
 		return (int)n;
 	p->auxv_length = (uint32_t)n;

@@ -124,7 +124,7 @@ static struct fd_entry *entry_new(int fd, const struct stat *st)
 	e->desc.st = *st;
 	e->desc.id = fd_table.count + 1;
 	e->desc.status = (uint32_t)raw_fcntl(fd, F_GETFL, 0);
-	fm_format(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fm_format(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
 	RAW4(SYS_readlinkat, AT_FDCWD, path, e->desc.link, sizeof(e->desc.link) - 1);
 	e->leader_pid = fermata_pid();
 	e->leader_fd = fd;
@@ -156,7 +156,7 @@ static int number_take(int fd)
 int fd_table_fill(void)
 {
 	struct numbers n = { 0 };
-	int r = raw_dir_each("/proc/self/fd", number_add, &n);
+	int r = raw_dir_each("/proc/thread-self/fd", number_add, &n);
 
 	if (r)
 		fermata_fail(r, "cannot list /proc/self/fd (errno %d)", -r);

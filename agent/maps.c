@@ -207,7 +207,7 @@ static long read_text(struct maps *m)
 
 	for (;;) {
 		if (m->text) {
-			n = raw_read_file("/proc/self/maps", m->text, m->text_room);
+			n = raw_read_file("/proc/thread-self/maps", m->text, m->text_room);
 			if (n != -EFBIG)
 				return n;
 		}

@@ -125,7 +125,7 @@ static int read_entries(int fd, struct walk *w, uint64_t from, uint64_t to)
 
 static int walk(struct walk *w, uint64_t from, uint64_t to)
 {
-	int fd = raw_open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0), r = -ENOTTY;
+	int fd = raw_open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC, 0), r = -ENOTTY;
 
 	if (fd < 0)
 		return fermata_fail(fd, "cannot open /proc/self/pagemap (errno %d): is /proc mounted?", -fd);

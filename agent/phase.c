@@ -231,7 +231,7 @@ int agent_register(uint32_t flags)
 	for (char *c = m.host; *c; c++)
 		if (*c == '\n')
 			*c = 0;
-	n = RAW4(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", m.exe, sizeof(m.exe) - 1);
+	n = RAW4(SYS_readlinkat, AT_FDCWD, "/proc/thread-self/exe", m.exe, sizeof(m.exe) - 1);
 	m.exe[n > 0 ? n : 0] = 0;
 	r = link_send(&agent.link, MSG_REGISTER, &m, sizeof(m));
 	while (!r) { /* after an exec, phases meant for the old image may come first: they will be sent again */

@@ -357,7 +357,7 @@ static int run(struct restart *r)
 	for (size_t i = 0; i < r->count; i++)
 		s.roots += !r->processes[i].parent;
 	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "fermata: job %s: %zu processes, %.1f MiB from %s\n", r->job, r->count,
+		fprintf(stderr, "fermata: job %s: %zu process%s, %.1f MiB from %s\n", r->job, r->count, r->count == 1 ? "" : "es",
 			(double)r->memory / 1048576.0, r->checkpoint);
 	s.watch[WATCH_SIGNAL] = (struct pollfd){ .fd = watch_signals(), .events = POLLIN };
 	s.watch[WATCH_LINK] = (struct pollfd){ .fd = s.link.fd, .events = POLLIN };

@@ -209,7 +209,9 @@ static int fork_zombies(const struct restart_process *p)
 {
 	size_t count;
 	const struct image_zombie *z = zombies_of(p, &count);
+	struct timespec now = { 0, 0 };
 	siginfo_t info;
+	sigset_t child;
 
 	for (; count; z++, count--) {
 		pid_t pid = fork_as(z->pid);
@@ -221,6 +223,10 @@ static int fork_zombies(const struct restart_process *p)
 			return -errno;
 		}
 	}
+	sigemptyset(&child); /* the program has had their SIGCHLD, or it is among its pending ones */
+	sigaddset(&child, SIGCHLD);
+	while (sigtimedwait(&child, NULL, &now) > 0)
+		;
 	return 0;
 }
 

@@ -26,7 +26,7 @@ static void say_directory(int dirfd, char *ret, size_t size)
 	char link[40];
 	long n;
 
-	fm_format(link, sizeof(link), "/proc/self/fd/%d", dirfd);
+	fm_format(link, sizeof(link), "/proc/thread-self/fd/%d", dirfd);
 	n = dirfd == AT_FDCWD ? RAW2(SYS_getcwd, ret, size) : RAW4(SYS_readlinkat, AT_FDCWD, link, ret, size - 1);
 	if (n < 0)
 		n = 0;
@@ -139,7 +139,7 @@ int image_write(int dirfd, const char *name, const struct image_dump *dump, stru
 	struct image_written written = { 0 };
 	int r;
 
-	f.mem_fd = raw_open("/proc/self/mem", O_RDONLY | O_CLOEXEC, 0);
+	f.mem_fd = raw_open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC, 0);
 	r = image_layout(&f);
 	if (!r)
 		r = check_limit(&f);

@@ -25,7 +25,7 @@ struct restorer {
 	uint32_t next_load; /* taken by the helpers, atomically */
 	uint32_t helpers[PLAN_EAGER_MAX]; /* the kernel zeroes a word when its helper has gone */
 	uint32_t ready;	    /* threads that are made and wait; futex */
-	uint32_t go;	    /* they may jump; futex */
+	uint32_t hold;	    /* 1 until they may jump; futex, not private: the kernel may be the one who wakes */
 };
 _Static_assert(sizeof(struct restorer) <= 4096, "one page of the hole");
 

@@ -2,7 +2,8 @@
 /*
  * Restores the threads. The process's first task becomes the image's leader, the others are cloned with their old ids. Each
  * sets what a thread has for itself, says that it is ready and waits; when all are ready, pending signals are sent and timers started,
- * then all jump. A process whose leader has ended before (pthread_exit in main) gets no leader either.
+ * then all jump. A process whose leader has ended before (pthread_exit in main) gets no leader either: its first task ends
+ * here, and the kernel lets the others go then (set_tid_address), since they may unmap the code that it runs.
  *
  * Capabilities of the capsule are dropped here by all threads but the checkpoint thread, which needs them until it has
  * re-created the process's resources. A root of its user namespace keeps them, as root had them before.
@@ -90,8 +91,9 @@ static void thread_main(void *arg)
 	set_thread(r, s->t);
 	__atomic_fetch_add(&r->ready, 1, __ATOMIC_ACQ_REL);
 	wake_all(&r->ready);
-	while (!__atomic_load_n(&r->go, __ATOMIC_ACQUIRE))
-		raw_futex(&r->go, FUTEX_WAIT_PRIVATE, 0, NULL, 0);
+	while (__atomic_load_n(&r->hold, __ATOMIC_ACQUIRE))
+		raw_futex(&r->hold, FUTEX_WAIT, 1, NULL, 0);
+	raw_futex(&r->hold, FUTEX_WAKE, 1, NULL, 0);
 	leave(r, s->t);
 }
 
@@ -115,11 +117,19 @@ static void thread_start(struct restorer *r, const struct image_thread *t, uint3
 	check(r, t, "making thread", arch_clone(&args, thread_main, s));
 }
 
+/* The kernel zeroes the word and wakes one: who is awake wakes the next. */
+static _Noreturn void end_first_task(struct restorer *r)
+{
+	RAW1(SYS_set_tid_address, &r->hold);
+	raw_exit_thread(0);
+}
+
 void threads_restore(struct restorer *r)
 {
 	const struct image_thread *leader = NULL;
 	uint32_t others = 0, seen;
 
+	r->hold = 1;
 	for (uint32_t i = 0; i < r->plan->thread_count; i++) {
 		if (r->threads[i].flags & IMAGE_THREAD_LEADER)
 			leader = &r->threads[i];
@@ -136,9 +146,9 @@ void threads_restore(struct restorer *r)
 	process_start_timers(r);
 	if (r->plan->log_fd > 2)
 		raw_close((int)r->plan->log_fd); /* the reader sees its end once every process is restored */
-	__atomic_store_n(&r->go, 1, __ATOMIC_RELEASE);
-	wake_all(&r->go);
 	if (!leader)
-		raw_exit_thread(0);
+		end_first_task(r);
+	__atomic_store_n(&r->hold, 0, __ATOMIC_RELEASE);
+	raw_futex(&r->hold, FUTEX_WAKE, INT32_MAX, NULL, 0);
 	leave(r, leader);
 }

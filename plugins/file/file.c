@@ -45,7 +45,7 @@ static int file_fd_claim(struct fermata_desc *d)
 	if (!d->st.st_nlink)
 		return fermata_fail(-EOPNOTSUPP, "fd %d is a file that has been deleted (%s), which is not supported yet: "
 				    "close it before the checkpoint", d->fd, d->link);
-	fm_format(proc, sizeof(proc), "/proc/self/fd/%d", d->fd);
+	fm_format(proc, sizeof(proc), "/proc/thread-self/fd/%d", d->fd);
 	n = RAW4(SYS_readlinkat, AT_FDCWD, proc, path, sizeof(path) - 1);
 	if (n < 0)
 		return fermata_fail((int)n, "fd %d (%s) has no readable path (errno %ld)", d->fd, d->link, -n);
@@ -63,7 +63,7 @@ static int holds_lock(const struct fermata_desc *d)
 	char text[2048], proc[48];
 	long n;
 
-	fm_format(proc, sizeof(proc), "/proc/self/fdinfo/%d", d->fd);
+	fm_format(proc, sizeof(proc), "/proc/thread-self/fdinfo/%d", d->fd);
 	n = raw_read_file(proc, text, sizeof(text));
 	return n == -EFBIG || (n > 0 && strstr(text, "\nlock:"));
 }
@@ -81,7 +81,7 @@ static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	if (S_ISREG(d->st.st_mode) && holds_lock(d))
 		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) holds a file lock, which is not supported yet: unlock it before "
 				    "the checkpoint", d->fd, d->link);
-	fm_format(proc, sizeof(proc), "/proc/self/fd/%d", d->fd);
+	fm_format(proc, sizeof(proc), "/proc/thread-self/fd/%d", d->fd);
 	n = RAW4(SYS_readlinkat, AT_FDCWD, proc, path, sizeof(path) - 1);
 	if (n >= 0)
 		path[n++] = 0;

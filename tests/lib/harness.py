@@ -51,12 +51,20 @@ def read_stat(pid):
     return int(rest[1]), rest[0], comm
 
 
+def has_threads(pid):
+    """Its first thread has ended, others have not."""
+    try:
+        return len(os.listdir(f'/proc/{pid}/task')) > 1
+    except OSError:
+        return False
+
+
 def descendants(zombies=False):
     """Pids below this process, parents first."""
     parent = {}
     for entry in os.listdir('/proc'):
         stat = read_stat(entry) if entry.isdigit() else None
-        if stat and (zombies or stat[1] not in 'ZX'):
+        if stat and (zombies or stat[1] not in 'ZX' or has_threads(entry)):
             parent[int(entry)] = stat[0]
     found = [os.getpid()]
     for pid in found:
