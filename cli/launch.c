@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/launch_program.h"
+#include "cli/launch_shim.h"
 #include "coordinator/rundir.h"
 
 #define LAUNCH_FD_MIN 500 /* out of the way of the program's own until the agent takes it over */
@@ -155,9 +156,11 @@ static int launch_prepend(const char *variable, const char *first, char separato
 
 static int launch_environment(const struct job *job, const char *agent, const char *libdir, const char *rdma, int fd)
 {
-	char number[16];
+	char number[16], shim[JOB_PATH_MAX];
 	int r = 0;
 
+	if (launch_prepare_shim(job->jobdir, libdir, shim, sizeof(shim)) == 0)
+		r |= launch_prepend("LD_LIBRARY_PATH", shim, ':');
 	snprintf(number, sizeof(number), "%d", fd);
 	r |= launch_prepend("LD_PRELOAD", agent, ':');
 	r |= setenv("FERMATA_JOBDIR", job->jobdir, 1);
