@@ -47,7 +47,7 @@ int job_status(struct job *job, char **ret_text);
 
 struct job_options {
 	const char *name; /* checked by rundir_job_check() */
-	const char *dir;  /* absolute, or NULL */
+	const char *dir;  /* absolute, or NULL: ./fermata-NAME, or that of the job that is joined */
 	const char *compress, *rdma; /* NULL: not given */
 	unsigned int interval, keep, timeout; /* seconds, number, seconds */
 	bool interval_given, keep_given, timeout_given;

@@ -58,7 +58,7 @@ int paths_absolute(const char *path, char *ret, size_t size)
 			return -errno;
 		while (path[0] == '.' && path[1] == '/')
 			path += 2;
-		n = snprintf(ret, size, "%s/%s", cwd, path);
+		n = snprintf(ret, size, "%s/%s", strcmp(cwd, "/") ? cwd : "", path);
 	}
 	if (n < 0 || (size_t)n >= size)
 		return -ENAMETOOLONG;

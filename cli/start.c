@@ -28,7 +28,7 @@
 
 struct start_args {
 	const char *v[START_ARGS_MAX];
-	char numbers[4][16];
+	char numbers[4][16], dir[JOB_PATH_MAX];
 	int count, number_count;
 };
 
@@ -51,11 +51,18 @@ static void start_number(struct start_args *a, const char *name, unsigned int va
 	start_arg(a, name, text);
 }
 
-static void start_args(struct start_args *a, const struct job_options *o)
+static int start_args(struct start_args *a, const struct job_options *o)
 {
+	char by_name[80];
+
 	*a = (struct start_args){ .v = { "fermata", "coordinator" }, .count = 2 };
+	snprintf(by_name, sizeof(by_name), "fermata-%.63s", o->name);
+	if (paths_absolute(o->dir ? o->dir : by_name, a->dir, sizeof(a->dir)) < 0) {
+		log_error("--dir %s: the path is too long", o->dir ? o->dir : by_name);
+		return -ENAMETOOLONG;
+	}
 	start_arg(a, "--job", o->name);
-	start_arg(a, "--dir", o->dir);
+	start_arg(a, "--dir", a->dir);
 	start_arg(a, "--compress", o->compress);
 	start_arg(a, "--rdma", o->rdma);
 	start_arg(a, "--restart", o->restart);
@@ -65,6 +72,7 @@ static void start_args(struct start_args *a, const struct job_options *o)
 	start_arg(a, "--ready-fd", "3");
 	if (o->linger)
 		a->v[a->count++] = "--linger";
+	return 0;
 }
 
 static _Noreturn void start_daemon(const struct start_args *a, int ready)
@@ -93,11 +101,12 @@ static _Noreturn void start_daemon(const struct start_args *a, int ready)
 static int start_coordinator(const struct job_options *o)
 {
 	struct start_args args;
-	int ready[2], r = 0;
+	int ready[2], r = start_args(&args, o);
 	char answer[4];
 	pid_t pid;
 
-	start_args(&args, o);
+	if (r < 0)
+		return r;
 	if (pipe2(ready, O_CLOEXEC) < 0)
 		return -errno;
 	pid = fork();

@@ -108,6 +108,7 @@ struct store {
 	uint32_t next; /* number of the next checkpoint */
 	char partial[RUNDIR_PATH_MAX + 32], final[RUNDIR_PATH_MAX + 32];
 	bool open; /* partial exists */
+	bool created; /* dir was not there before */
 };
 
 struct outcome { /* of the last checkpoint that was tried */

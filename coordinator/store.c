@@ -112,35 +112,38 @@ static void store_report_holder(const struct store *s)
 		  n > 0 && holder[0] ? holder : "another job");
 }
 
-int store_acquire(struct store *s)
-{
-	char path[sizeof(s->dir) + 8], holder[128];
-	int n;
-
-	if (s->lock_fd >= 0)
-		return 0;
-	snprintf(path, sizeof(path), "%s/.lock", s->dir);
-	s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (s->lock_fd < 0)
-		return -errno;
-	if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-		store_report_holder(s);
-		close(s->lock_fd);
-		s->lock_fd = -EBADF;
-		return -EBUSY;
-	}
-	n = snprintf(holder, sizeof(holder), "the coordinator with pid %d\n", (int)getpid());
-	if (ftruncate(s->lock_fd, 0) < 0 || pwrite(s->lock_fd, holder, (size_t)n, 0) != n)
-		log_warn("%s: could not be written", path);
-	store_scan(s);
-	return 0;
-}
-
 void store_release(struct store *s)
 {
 	if (s->lock_fd >= 0)
 		close(s->lock_fd);
 	s->lock_fd = -EBADF;
+}
+
+int store_acquire(struct store *s)
+{
+	char path[sizeof(s->dir) + 8], holder[128];
+	struct stat st;
+	int n;
+
+	if (s->lock_fd >= 0)
+		return 0;
+	snprintf(path, sizeof(path), "%s/.lock", s->dir);
+	do { /* again if the holder has removed the file between open and flock */
+		store_release(s);
+		s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		if (s->lock_fd < 0)
+			return -errno;
+		if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+			store_report_holder(s);
+			store_release(s);
+			return -EBUSY;
+		}
+	} while (fstat(s->lock_fd, &st) == 0 && !st.st_nlink);
+	n = snprintf(holder, sizeof(holder), "the coordinator with pid %d\n", (int)getpid());
+	if (ftruncate(s->lock_fd, 0) < 0 || pwrite(s->lock_fd, holder, (size_t)n, 0) != n)
+		log_warn("%s: could not be written", path);
+	store_scan(s);
+	return 0;
 }
 
 int store_open(struct store *s, const char *dir)
@@ -154,6 +157,7 @@ int store_open(struct store *s, const char *dir)
 		log_error("checkpoint directory %s: the path is too long; at most %zu characters", dir, sizeof(probe) - 25);
 		return -ENAMETOOLONG;
 	}
+	s->created = access(dir, F_OK) < 0;
 	r = store_make(dir);
 	if (r == 0 && access(dir, R_OK | W_OK | X_OK) < 0)
 		r = -errno;
@@ -167,9 +171,22 @@ int store_open(struct store *s, const char *dir)
 	return r;
 }
 
+/* A job that took no checkpoint leaves no directory behind that was not there before. */
+static void store_tidy(struct store *s)
+{
+	char path[sizeof(s->dir) + 8];
+
+	if (!s->created || s->next != 1 || store_acquire(s) < 0 || s->next != 1)
+		return;
+	snprintf(path, sizeof(path), "%s/.lock", s->dir);
+	unlink(path);
+	rmdir(s->dir);
+}
+
 void store_close(struct store *s)
 {
 	store_abandon(s);
+	store_tidy(s);
 	store_release(s);
 }
 
