@@ -71,6 +71,8 @@ static void read_timers(struct image_timer *t)
 		RAW2(SYS_getitimer, which, &it);
 		t[which].interval_us = (uint64_t)it.isec * 1000000u + (uint64_t)it.iusec;
 		t[which].value_us = (uint64_t)it.vsec * 1000000u + (uint64_t)it.vusec;
+		if (!t[which].value_us) /* its signal is pending, and the kernel arms it again when that is taken */
+			t[which].value_us = t[which].interval_us;
 	}
 }
 

@@ -72,17 +72,21 @@ static void make_env(char *const *env, char **out, char *preload, size_t preload
 
 struct exec_state {
 	bool member; /* this process has the link, and it is handed on */
+	uint64_t mask;
 	char fd_entry[32];
 	char preload[4096];
 };
 
 static void exec_begin(struct exec_state *s)
 {
+	const uint64_t ours = 1ull << (agent.signal - 1);
+
 	s->fd_entry[0] = 0;
 	s->member = agent.active && raw_getpid() == (int)agent.pid && agent.link.fd >= 0;
 	if (!s->member)
 		return;
 	fermata_enter();
+	raw_sigprocmask(SIG_BLOCK, &ours, &s->mask);
 	lock_acquire(&agent.link_lock);
 	raw_fcntl(agent.link.fd, F_SETFD, 0);
 	fm_format(s->fd_entry, sizeof(s->fd_entry), "FERMATA_FD=%d", agent.link.fd);
@@ -94,6 +98,7 @@ static void exec_failed(struct exec_state *s)
 		return;
 	raw_fcntl(agent.link.fd, F_SETFD, FD_CLOEXEC);
 	lock_release(&agent.link_lock);
+	raw_sigprocmask(SIG_SETMASK, &s->mask, NULL);
 	fermata_leave();
 }
 
