@@ -10,15 +10,14 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <sys/file.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-enum { READ, POLL, SELECT, FULL, ACCEPT, RECV, SEM, FUTEX, LOCK, WAIT, KINDS };
+enum { READ, POLL, SELECT, FULL, ACCEPT, RECV, SEM, FUTEX, WAIT, KINDS };
 
-static int read_pipe[2], poll_pipe[2], select_pipe[2], full_pipe[2], listener, pair[2], lock_fd;
+static int read_pipe[2], poll_pipe[2], select_pipe[2], full_pipe[2], listener, pair[2];
 static sem_t sem;
 static uint32_t futex_word;
 static pid_t child;
@@ -83,14 +82,6 @@ static void block_futex(void)
 	}
 }
 
-static void block_lock(void)
-{
-	int fd = open("locked", O_RDWR | O_CLOEXEC);
-
-	CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
-	CHECK(close(fd) == 0);
-}
-
 static void block_wait(void)
 {
 	int status;
@@ -100,7 +91,7 @@ static void block_wait(void)
 }
 
 static void (*const block[KINDS])(void) = { block_read, block_poll, block_select, block_full, block_accept,
-					    block_recv, block_sem,  block_futex,  block_lock, block_wait };
+					    block_recv, block_sem,  block_futex,  block_wait };
 
 static void *work(void *arg)
 {
@@ -129,8 +120,6 @@ static void make_objects(struct sockaddr_in *address)
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
 	CHECK(sem_init(&sem, 0, 0) == 0);
 	listen_loopback(address);
-	lock_fd = open("locked", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	CHECK(lock_fd >= 0 && flock(lock_fd, LOCK_EX) == 0);
 }
 
 static void release_all(const struct sockaddr_in *address)
@@ -144,7 +133,6 @@ static void release_all(const struct sockaddr_in *address)
 	CHECK(sem_post(&sem) == 0);
 	__atomic_store_n(&futex_word, 1, __ATOMIC_RELEASE);
 	CHECK(syscall(SYS_futex, &futex_word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) >= 0);
-	CHECK(flock(lock_fd, LOCK_UN) == 0);
 }
 
 int main(void)

@@ -73,9 +73,14 @@ static void timed_pselect(void)
 	CHECK(pselect(0, NULL, NULL, NULL, &nap, NULL) == 0);
 }
 
+/* As libc waits: until a moment. */
 static void timed_futex(void)
 {
-	CHECK(syscall(SYS_futex, &futex_word, FUTEX_WAIT_PRIVATE, 0, &nap, NULL, 0) == -1 && errno == ETIMEDOUT);
+	uint64_t end = feature_now(CLOCK_MONOTONIC) + NAP;
+	struct timespec ts = { (time_t)(end / 1000000000), (long)(end % 1000000000) };
+
+	CHECK(syscall(SYS_futex, &futex_word, FUTEX_WAIT_BITSET_PRIVATE, 0, &ts, NULL, FUTEX_BITSET_MATCH_ANY) == -1 &&
+	      errno == ETIMEDOUT);
 }
 
 static void timed_sem(void)

@@ -5,14 +5,22 @@
  */
 #include "feature.h"
 
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
+
+static int locked_file(void)
+{
+	int fd = open("locked", O_RDWR | O_CREAT, 0600);
+
+	CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
+	return fd;
+}
 
 static int make(const char *kind)
 {
@@ -29,8 +37,10 @@ static int make(const char *kind)
 		return signalfd(-1, &set, 0);
 	if (strcmp(kind, "inotify") == 0)
 		return inotify_init();
-	if (strcmp(kind, "udp") == 0)
-		return socket(AF_INET, SOCK_DGRAM, 0);
+	if (strcmp(kind, "lock") == 0)
+		return locked_file();
+	if (strcmp(kind, "fifo") == 0)
+		return mkfifo("fifo", 0600) ? -1 : open("fifo", O_RDWR);
 	feature_fail("unknown kind %s", kind);
 }
 
