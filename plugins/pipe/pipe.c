@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Pipes between processes of the job, with what is in them.
+ * Pipes between processes of the job, and named ones, with what is in them.
  *
  * A pipe is one inode; each open end is a description. Every holder publishes its ends in QUIESCE, so that all agree in the drain
  * on the maker: the lowest (pid, fd). The maker's record carries the content, and at restart
@@ -14,7 +14,11 @@
  * as they would have. The content is read by tee(2) into a scratch pipe: the bytes stay where they are, a checkpoint
  * that fails has touched nothing. Content that nobody can read any more (no read end left) is dropped.
  *
- * An end whose other side is open (no POLLHUP or POLLERR) but not in the job leads outside: FERMATA_FD_OUTSIDE.
+ * An end whose other side is open (no POLLHUP or POLLERR) but not in the job leads outside: FERMATA_FD_OUTSIDE. A named
+ * pipe is taken to be the job's own: a reader that never had a writer looks no different.
+ *
+ * A named pipe is the same, but that the maker opens its path instead, and that opening an end may block or fail for want of
+ * the other side: it is done while an end for both (O_RDWR, which never waits) is open.
  */
 #include <errno.h>
 #include <poll.h>
@@ -52,6 +56,22 @@ static struct pipe_key key_of(const struct fermata_desc *d)
 	return (struct pipe_key){ { 'p', 'i', 'p', 'e', '/' }, d->st.st_ino };
 }
 
+static int is_named(const struct fermata_desc *d)
+{
+	return strncmp(d->link, "pipe:[", 6) != 0;
+}
+
+static int check_path(const struct fermata_desc *d)
+{
+	struct stat now;
+	long r = RAW4(SYS_newfstatat, AT_FDCWD, d->link, &now, AT_SYMLINK_NOFOLLOW);
+
+	if (r >= 0 && now.st_ino == d->st.st_ino && now.st_dev == d->st.st_dev)
+		return 0;
+	return fermata_fail(-EOPNOTSUPP, "fd %d: the named pipe %s has been deleted or replaced, which is not supported yet: "
+			    "close it before the checkpoint", d->fd, d->link);
+}
+
 static int pipe_fd_claim(struct fermata_desc *d)
 {
 	struct pipe_key key = key_of(d);
@@ -60,9 +80,9 @@ static int pipe_fd_claim(struct fermata_desc *d)
 
 	if (!S_ISFIFO(d->st.st_mode) || d->status & O_PATH)
 		return 0;
-	if (strncmp(d->link, "pipe:[", 6))
-		return fermata_fail(-EOPNOTSUPP, "fd %d is the named pipe %s, which is not supported yet: close it before the "
-				    "checkpoint", d->fd, d->link);
+	r = is_named(d) ? check_path(d) : 0;
+	if (r)
+		return r;
 	d->priv = fermata_alloc(sizeof(struct pipe_state));
 	if (!d->priv)
 		return fermata_fail(-ENOMEM, "no memory for fd %d", d->fd);
@@ -101,7 +121,7 @@ static int pipe_fd_drain(struct fermata_desc *d, unsigned int round)
 		if (end.pid < s->maker.pid || (end.pid == s->maker.pid && end.fd < s->maker.fd))
 			s->maker = end;
 	}
-	if ((!s->has_reader || !has_writer) && leads_outside(d))
+	if ((!s->has_reader || !has_writer) && !is_named(d) && leads_outside(d))
 		return FERMATA_FD_OUTSIDE;
 	return FERMATA_DRAINED;
 }
@@ -109,9 +129,15 @@ static int pipe_fd_drain(struct fermata_desc *d, unsigned int round)
 static int open_end(uint32_t pid, int fd, int flags)
 {
 	char path[48];
+	int both, r;
 
 	fm_format(path, sizeof(path), "/proc/%u/fd/%d", pid, fd);
-	return raw_open(path, flags | O_CLOEXEC, 0);
+	both = raw_open(path, O_RDWR | O_CLOEXEC, 0);
+	if (both < 0 || flags == O_RDWR)
+		return both;
+	r = raw_open(path, flags | O_CLOEXEC, 0);
+	raw_close(both);
+	return r;
 }
 
 /* Copies the @n bytes in the pipe whose read end is @from; they stay in it. */
@@ -183,20 +209,21 @@ static int is_maker(const struct fermata_desc *d, const struct pipe_record *r)
 
 static int make(const struct fermata_desc *d, const struct pipe_record *record)
 {
-	int ends[2], keep, r = (int)RAW2(SYS_pipe2, ends, O_CLOEXEC);
+	int ends[2] = { -EBADF, -EBADF }, keep, r;
 	long size;
 
-	if (r < 0)
-		return fermata_fail(r, "fd %d: no new pipe (errno %d)", d->fd, -r);
-	size = raw_fcntl(ends[1], F_GETPIPE_SZ, 0);
-	if (size != (long)record->capacity && raw_fcntl(ends[1], F_SETPIPE_SZ, record->capacity) < 0)
-		log_warn("fd %d: the pipe had %u bytes, this one has %ld", d->fd, record->capacity, size);
-	if (record->access == O_RDWR)
-		keep = open_end(fermata_pid(), ends[0], O_RDWR);
+	if (is_named(d))
+		ends[0] = r = raw_open(d->link, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
 	else
-		keep = ends[record->access == O_WRONLY];
+		r = (int)RAW2(SYS_pipe2, ends, O_CLOEXEC);
+	if (r < 0)
+		return fermata_fail(r, "fd %d: %s cannot be made or opened again (errno %d)", d->fd, d->link, -r);
+	size = raw_fcntl(ends[0], F_GETPIPE_SZ, 0);
+	if (size != (long)record->capacity && raw_fcntl(ends[0], F_SETPIPE_SZ, record->capacity) < 0)
+		log_warn("fd %d: the pipe had %u bytes, this one has %ld", d->fd, record->capacity, size);
+	keep = open_end(fermata_pid(), ends[0], (int)record->access);
 	for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
-		if (ends[i] != keep)
+		if (ends[i] >= 0)
 			raw_close(ends[i]);
 	return keep;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Sockets: TCP and unix stream ones, listening, or connected between processes of the job, with what is under way in both
- * directions; datagram ones of IP with nothing queued. This file is the plugin: records and the order of the restart.
+ * directions. This file is the plugin: records and the order of the restart.
  *
  *   RECREATE   of a connection's two ends the maker (the lower (pid, fd)) makes both (socket_pair.c), keeps its own, parks the
  *              other and publishes its number
@@ -9,6 +9,10 @@
  *              connection made at a listener's port needs that port for a moment
  *   REFILL     each end writes what it had queued into its peer's end, of which it holds a copy for that: the maker has the
  *              parked one, the other takes the maker's. An end of file follows the content in the same way. Then options.
+ *
+ * SO_REUSEADDR. When the job is killed, its connections leave their ports in TIME_WAIT for a minute, and a port in that state can be
+ * bound to only if the dead socket had SO_REUSEADDR, as well as the new one. So a checkpoint sets it on the TCP sockets
+ * that it has recorded, and a restart leaves it set: the one trace that a checkpoint leaves in a program that goes on.
  *
  * After REFILL only the program's own descriptors are left: ends of file come when the program closes.
  *
@@ -59,16 +63,6 @@ static bool is_bound(const struct socket_record *r)
 	return is_inet(r->domain) ? r->local.length > 4 && (r->local.bytes[2] || r->local.bytes[3]) : r->local.length > 2;
 }
 
-static int claim_datagram(struct fermata_desc *d, struct socket_state *s)
-{
-	s->record.kind = SOCKET_FRESH;
-	socket_name_get(d->fd, true, &s->record.remote);
-	if (socket_queued(d->fd, SIOCINQ) <= 0)
-		return 0;
-	return fermata_fail(-EOPNOTSUPP, "fd %d is a datagram socket with datagrams queued, which is not supported yet: "
-			    "receive them before the checkpoint", d->fd);
-}
-
 static int classify(struct fermata_desc *d, struct socket_state *s)
 {
 	struct socket_record *r = &s->record;
@@ -85,8 +79,6 @@ static int classify(struct fermata_desc *d, struct socket_state *s)
 		return socket_unix_claim(d, s);
 	if (is_inet(r->domain) && r->type == SOCK_STREAM && r->protocol == IPPROTO_TCP)
 		return socket_tcp_claim(d, s);
-	if (is_inet(r->domain) && r->type == SOCK_DGRAM && r->protocol == IPPROTO_UDP)
-		return claim_datagram(d, s);
 	return fermata_fail(-EOPNOTSUPP, "fd %d is a socket of family %d, type %d, which is not supported yet: close it before "
 			    "the checkpoint", d->fd, r->domain, r->type);
 }
@@ -158,6 +150,8 @@ static int socket_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	if ((r->kind == SOCKET_CONNECTED || r->kind == SOCKET_ORPHAN) && !s->content)
 		err = socket_queue_peek(d->fd, r, &s->content, &s->content_length);
 	r->content_length = s->content_length;
+	if (is_tcp(r))
+		socket_set_int(d->fd, SOL_SOCKET, SO_REUSEADDR, 1);
 	if (!err)
 		err = fermata_sink_write(sink, r, sizeof(*r));
 	if (!err)
@@ -242,6 +236,21 @@ static int restore_maker(struct fermata_desc *d, const struct socket_view *v)
 	return r ? r : ends[0];
 }
 
+static int make_socket(const struct fermata_desc *d, const struct socket_view *v)
+{
+	int fd = (int)RAW3(SYS_socket, v->r->domain, v->r->type | SOCK_CLOEXEC, v->r->protocol), err;
+
+	if (fd < 0)
+		return fermata_fail(fd, "fd %d: no new socket of family %d (errno %d)", d->fd, v->r->domain, -fd);
+	if (is_tcp(v->r))
+		socket_set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+	err = socket_options_restore(fd, v->options, v->r->option_count, true);
+	if (!err)
+		return fd;
+	raw_close(fd);
+	return err;
+}
+
 static int socket_fd_restore(struct fermata_desc *d, const void *record, size_t len)
 {
 	struct socket_restart *state = fermata_alloc(sizeof(*state));
@@ -255,6 +264,8 @@ static int socket_fd_restore(struct fermata_desc *d, const void *record, size_t 
 	d->priv = state;
 	if (v.r->kind == SOCKET_ORPHAN)
 		return restore_orphan(d, &v);
+	if (v.r->kind == SOCKET_PENDING) /* connects in REFILL */
+		return make_socket(d, &v);
 	if (v.r->kind != SOCKET_CONNECTED)
 		return FERMATA_FD_LATER;
 	if (v.r->maker_pid == fermata_pid() && v.r->maker_fd == d->fd)
@@ -308,20 +319,14 @@ static int bind_again(int fd, const struct fermata_desc *d, const struct socket_
 
 static int make_unconnected(const struct fermata_desc *d, const struct socket_view *v)
 {
-	const struct socket_record *r = v->r;
-	int fd = (int)RAW3(SYS_socket, r->domain, r->type | SOCK_CLOEXEC, r->protocol), err;
+	int fd = make_socket(d, v), err = 0;
 
 	if (fd < 0)
-		return fermata_fail(fd, "fd %d: no new socket of family %d (errno %d)", d->fd, r->domain, -fd);
-	if (is_tcp(r)) /* connections of the job hold the port already */
-		socket_set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-	err = socket_options_restore(fd, v->options, r->option_count, true);
-	if (!err && is_bound(r))
-		err = bind_again(fd, d, r);
-	if (!err && r->kind == SOCKET_LISTENING)
-		err = (int)RAW2(SYS_listen, fd, r->backlog);
-	if (!err && r->kind == SOCKET_FRESH && r->remote.length > 2)
-		err = socket_connect(fd, &r->remote);
+		return fd;
+	if (is_bound(v->r))
+		err = bind_again(fd, d, v->r);
+	if (!err && v->r->kind == SOCKET_LISTENING)
+		err = (int)RAW2(SYS_listen, fd, v->r->backlog);
 	if (!err)
 		return fd;
 	raw_close(fd);
@@ -368,6 +373,8 @@ static int socket_fd_refill(struct fermata_desc *d, const void *record, size_t l
 
 	if (!r && v.r->kind == SOCKET_CONNECTED)
 		r = refill_connected(d, &v);
+	if (!r && v.r->kind == SOCKET_PENDING)
+		r = socket_pending_connect(d, v.r);
 	if (!r && v.r->kind == SOCKET_ORPHAN && is_tcp(v.r) && v.r->flags & SOCKET_WRITE_SHUT)
 		RAW2(SYS_shutdown, d->fd, SHUT_WR);
 	return r ? r : socket_options_restore(d->fd, v.options, v.r->option_count, false);

@@ -26,6 +26,7 @@ struct socket_peer { /* the value that each holder of a connected socket publish
 struct socket_state { /* priv, from claim to resume */
 	struct socket_record record; /* in the making */
 	struct socket_peer peer;
+	uint32_t pending; /* LISTENING: connections in its queue */
 	char *content; /* taken out and put back because the sender was stuck; NULL: still to be peeked at */
 	size_t content_length;
 };
@@ -43,6 +44,12 @@ int socket_queued(int fd, unsigned long request); /* SIOCINQ, SIOCOUTQ */
 /* "127.0.0.1:80", "[::1]:80", a path or "@abstract" */
 void socket_name_text(const struct socket_name *n, char *buf, size_t size);
 
+struct socket_end { /* an address of IP and a port, as both families agree on it */
+	uint8_t address[16]; /* IPv4: mapped */
+	uint16_t port;
+} PACKED;
+struct socket_end socket_end_of(const struct socket_name *n);
+
 /* ---- socket_option.c ---- */
 int socket_options_dump(int fd, const struct socket_record *r, struct socket_option *options, uint32_t room);
 /* @early: those that matter before bind; else the others. */
@@ -57,6 +64,15 @@ int socket_unix_drain(struct fermata_desc *d, struct socket_state *s, unsigned i
 void socket_peer_found(struct fermata_desc *d, struct socket_state *s, const struct socket_peer *lowest);
 /* The lowest holder among the answers to @key; false: nobody in the job. */
 bool socket_peer_resolve(const void *key, size_t keylen, struct socket_peer *ret);
+
+/* ---- socket_pending.c ---- */
+int socket_listening_claim(struct fermata_desc *d, struct socket_state *s);
+/* The connection of @s waits in a listener's queue: FERMATA_DRAIN_MORE or -errno. */
+int socket_pending_found(struct fermata_desc *d, struct socket_state *s);
+/* For both sides of such a queue. */
+int socket_pending_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
+/* REFILL: back into the queue. */
+int socket_pending_connect(struct fermata_desc *d, const struct socket_record *r);
 
 /* ---- socket_diag.c ---- */
 struct socket_unix_info {
@@ -78,5 +94,7 @@ int socket_queue_put(int number, int peer_end, int fd, const char *content, size
 /* ---- socket_pair.c ---- */
 /* Both ends of a connection: ret[0] as @r tells, ret[1] its peer, each with its old name where that can be had. */
 int socket_pair_make(int number, const struct socket_record *r, int ret[2]);
+/* Connects @fd, from its old address if that can be had. */
+int socket_connect_from(int fd, int domain, const struct socket_name *from, const struct socket_name *to);
 /* Removes a socket file that nobody listens at any more. */
 void socket_path_clear(const struct socket_name *n);

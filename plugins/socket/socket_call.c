@@ -103,3 +103,21 @@ void socket_name_text(const struct socket_name *n, char *buf, size_t size)
 		fm_format(buf, size, "no name");
 	}
 }
+
+struct socket_end socket_end_of(const struct socket_name *n)
+{
+	struct sockaddr_in6 a6;
+	struct sockaddr_in a4;
+	struct socket_end e = { { 0 }, 0 };
+
+	memcpy(&a4, n->bytes, sizeof(a4));
+	memcpy(&a6, n->bytes, sizeof(a6));
+	e.port = a4.sin_port;
+	if (a4.sin_family == AF_INET) {
+		e.address[10] = e.address[11] = 0xff;
+		memcpy(e.address + 12, &a4.sin_addr, 4);
+	} else {
+		memcpy(e.address, &a6.sin6_addr, 16);
+	}
+	return e;
+}

@@ -2,7 +2,7 @@
 /*
  * The options of a socket that a program may have set and would miss. Each is recorded as it reads, whether set or not, and
  * set again where it differs from what the new socket has. Buffer sizes are kept only where the program has set them
- * (SO_BUF_LOCK, kernel 5.14): others are the kernel's to tune.
+ * (SO_BUF_LOCK, kernel 5.14): others are the kernel's to tune. SO_REUSEADDR is socket.c's matter.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -19,7 +19,6 @@ static const struct option_kind {
 	uint8_t early; /* matters before bind */
 	uint8_t locked; /* only if this bit of SO_BUF_LOCK is set; reads twice what was set */
 } kinds[] = {
-	{ SOL_SOCKET, SO_REUSEADDR, 4, ANY, 0, 0 },
 	{ SOL_SOCKET, SO_REUSEPORT, 4, INET, 1, 0 },
 	{ SOL_SOCKET, SO_KEEPALIVE, 4, ANY, 0, 0 },
 	{ SOL_SOCKET, SO_BROADCAST, 4, ANY, 0, 0 },

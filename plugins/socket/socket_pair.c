@@ -90,13 +90,13 @@ static int open_socket(int domain)
 }
 
 /* A port in TIME_WAIT cannot be bound to, but connect may take it where the range is but that port. */
-static int bind_connecting(int fd, const struct place *p)
+static int bind_connecting(int fd, int domain, const struct socket_name *from)
 {
-	struct socket_name address = p->name;
-	uint32_t port = port_of(&p->name);
-	int r = socket_bind(fd, &p->name);
+	struct socket_name address = *from;
+	uint32_t port = port_of(from);
+	int r = socket_bind(fd, from);
 
-	if (r != -EADDRINUSE || p->domain == AF_UNIX || !port)
+	if (r != -EADDRINUSE || domain == AF_UNIX || !port)
 		return r;
 	set_port(&address, 0);
 	r = socket_set_int(fd, IPPROTO_IP, 24 /* IP_BIND_ADDRESS_NO_PORT */, 1);
@@ -105,17 +105,24 @@ static int bind_connecting(int fd, const struct place *p)
 	return r ? -EADDRINUSE : socket_bind(fd, &address);
 }
 
+int socket_connect_from(int fd, int domain, const struct socket_name *from, const struct socket_name *to)
+{
+	struct socket_name target = domain == AF_UNIX ? *to : for_domain(to, domain);
+	int r = is_named(from) ? bind_connecting(fd, domain, from) : 0;
+
+	if (!r)
+		r = socket_connect(fd, &target);
+	if (!r && domain != AF_UNIX)
+		socket_set_int(fd, IPPROTO_IP, IP_LOCAL_PORT_RANGE, 0);
+	return r;
+}
+
 static int connect_end(const struct place *from, const struct socket_name *to, int *ret)
 {
 	int fd = open_socket(from->domain), r = fd;
-	struct socket_name target = from->domain == AF_UNIX ? *to : for_domain(to, from->domain);
 
-	if (r >= 0 && is_named(&from->name))
-		r = bind_connecting(fd, from);
 	if (r >= 0)
-		r = socket_connect(fd, &target);
-	if (r >= 0)
-		socket_set_int(fd, IPPROTO_IP, IP_LOCAL_PORT_RANGE, 0);
+		r = socket_connect_from(fd, from->domain, &from->name, to);
 	if (r < 0 && fd >= 0)
 		raw_close(fd);
 	*ret = r < 0 ? -EBADF : fd;
@@ -176,9 +183,11 @@ static int link_ends(const struct place *listen, const struct place *from, int *
 	return 0;
 }
 
+/* The port is in use, or TIME_WAIT has answered in the place of the listener. */
 static bool may_pass(int err)
 {
-	return err == -EADDRINUSE || err == -EADDRNOTAVAIL;
+	return err == -EADDRINUSE || err == -EADDRNOTAVAIL || err == -ECONNREFUSED || err == -ECONNRESET ||
+	       err == -ECONNABORTED || err == -ETIMEDOUT;
 }
 
 /* Both with their old names, whichever way round the ports allow. */

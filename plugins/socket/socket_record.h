@@ -5,10 +5,11 @@
 #include <stdint.h>
 
 enum socket_kind {
-	SOCKET_FRESH = 1,     /* neither listening nor a connection of the job: perhaps bound, a datagram one perhaps with a peer */
+	SOCKET_FRESH = 1,     /* not connected and not listening, perhaps bound */
 	SOCKET_LISTENING = 2,
 	SOCKET_CONNECTED = 3, /* the peer is in the job */
 	SOCKET_ORPHAN = 4,    /* was connected; the peer is gone, what it sent may still be read */
+	SOCKET_PENDING = 5,   /* connected, but not yet accepted by its listener, which is in the job; nothing sent yet */
 };
 
 enum {

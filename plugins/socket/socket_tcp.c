@@ -5,7 +5,7 @@
  * The two ends of a connection find each other by name: each publishes its (local, remote) pair and asks for the swapped one,
  * IPv4 addresses written as mapped ones. A connection whose other end nobody in the job holds is
  *   an orphan	 if that end is closed: what it sent may still be read
- *   waiting	 in the queue of a listener, not yet accepted: the checkpoint is refused, a later one will do
+ *   pending	 if it waits in the queue of a listener, not yet accepted (socket_pending.c)
  *   outside	 otherwise: the checkpoint is refused with both addresses
  *
  * Rounds of the drain, all processes in step:
@@ -41,15 +41,10 @@ enum {
 #define STATES_SENT_FIN (STATE(TCP_FIN_WAIT1) | STATE(TCP_FIN_WAIT2) | STATE(TCP_LAST_ACK) | STATE(TCP_CLOSING))
 #define STATES_GOT_FIN (STATE(TCP_CLOSE_WAIT) | STATE(TCP_LAST_ACK) | STATE(TCP_CLOSING))
 
-struct tcp_end {
-	uint8_t address[16];
-	uint16_t port;
-} PACKED;
-
 struct tcp_key {
 	char tag[7]; /* "socket/" */
 	char kind[4]; /* "tcp/" */
-	struct tcp_end a, b;
+	struct socket_end a, b;
 } PACKED;
 
 struct stuck_key {
@@ -58,27 +53,9 @@ struct stuck_key {
 	uint64_t ino;
 } PACKED;
 
-static struct tcp_end end_of(const struct socket_name *n)
-{
-	struct sockaddr_in6 a6;
-	struct sockaddr_in a4;
-	struct tcp_end e = { { 0 }, 0 };
-
-	memcpy(&a4, n->bytes, sizeof(a4));
-	memcpy(&a6, n->bytes, sizeof(a6));
-	e.port = a4.sin_port;
-	if (a4.sin_family == AF_INET) {
-		e.address[10] = e.address[11] = 0xff;
-		memcpy(e.address + 12, &a4.sin_addr, 4);
-	} else {
-		memcpy(e.address, &a6.sin6_addr, 16);
-	}
-	return e;
-}
-
 static struct tcp_key key_of(const struct socket_name *a, const struct socket_name *b)
 {
-	struct tcp_key k = { .a = end_of(a), .b = end_of(b) };
+	struct tcp_key k = { .a = socket_end_of(a), .b = socket_end_of(b) };
 
 	memcpy(k.tag, "socket/", sizeof(k.tag));
 	memcpy(k.kind, "tcp/", sizeof(k.kind));
@@ -135,8 +112,9 @@ int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s)
 	}
 	if (info.tcpi_state == TCP_LISTEN) {
 		s->record.kind = SOCKET_LISTENING;
-		s->record.backlog = info.tcpi_sacked; /* so a listener reports it */
-		return 0;
+		s->record.backlog = info.tcpi_sacked; /* so a listener reports them */
+		s->pending = info.tcpi_unacked;
+		return socket_listening_claim(d, s);
 	}
 	if (info.tcpi_state != TCP_CLOSE)
 		return refuse(d, s, -EAGAIN, "is being set up: try again");
@@ -163,23 +141,26 @@ static bool is_local(const struct socket_name *n)
 	return r >= 0;
 }
 
-static int without_peer(struct fermata_desc *d, struct socket_state *s, uint32_t state)
+static int without_peer(struct fermata_desc *d, struct socket_state *s, const struct tcp_info *info)
 {
 	int64_t ino = is_local(&s->record.remote) ? socket_diag_tcp(&s->record.remote, &s->record.local) : -EHOSTUNREACH;
 
-	if (ino > 0 || ino == -EHOSTUNREACH || (ino < 0 && !(STATE(state) & STATES_GOT_FIN)))
+	if (ino == 0 && info->tcpi_state == TCP_ESTABLISHED && info->tcpi_bytes_sent)
+		return refuse(d, s, -EAGAIN, "has sent data and waits to be accepted by its listener: try again");
+	if (ino == 0 && info->tcpi_state == TCP_ESTABLISHED)
+		return socket_pending_found(d, s);
+	if (ino > 0 || ino == -EHOSTUNREACH || !(STATE(info->tcpi_state) & STATES_GOT_FIN))
 		return refuse(d, s, -EOPNOTSUPP, "leads out of the job: run the peer under the job too, or close the "
 						 "connection before the checkpoint");
-	if (ino == 0 && !(STATE(state) & STATES_GOT_FIN))
-		return refuse(d, s, -EAGAIN, "waits to be accepted by its listener: try again");
 	s->record.kind = SOCKET_ORPHAN;
 	s->record.flags |= SOCKET_END_OF_FILE;
 	return FERMATA_DRAINED;
 }
 
 /* Round 0: the peer, and what is shut. */
-static int find_peer(struct fermata_desc *d, struct socket_state *s, uint32_t state)
+static int find_peer(struct fermata_desc *d, struct socket_state *s, const struct tcp_info *info)
 {
+	uint32_t state = info->tcpi_state;
 	struct tcp_key other = key_of(&s->record.remote, &s->record.local);
 	struct socket_peer peer;
 	int events = socket_poll(d->fd, POLLRDHUP, 0);
@@ -187,7 +168,7 @@ static int find_peer(struct fermata_desc *d, struct socket_state *s, uint32_t st
 	if (STATE(state) & STATES_SENT_FIN)
 		s->record.flags |= SOCKET_WRITE_SHUT;
 	if (!socket_peer_resolve(&other, sizeof(other), &peer))
-		return without_peer(d, s, state);
+		return without_peer(d, s, info);
 	if (peer.ino == s->record.ino)
 		return refuse(d, s, -EOPNOTSUPP, "is a connection to itself, which is not supported");
 	if (STATE(state) & STATES_GOT_FIN)
@@ -271,29 +252,18 @@ static int drain_receiving(struct fermata_desc *d, struct socket_state *s, unsig
 	return 0;
 }
 
-static int drain_listening(struct fermata_desc *d, struct socket_state *s)
-{
-	char local[72];
-
-	if (socket_poll(d->fd, POLLIN, 0) <= 0)
-		return FERMATA_DRAINED;
-	socket_name_text(&s->record.local, local, sizeof(local));
-	return fermata_fail(-EAGAIN, "fd %d, listening on %s, has a connection that has not been accepted: try again", d->fd,
-			    local);
-}
-
 int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round)
 {
 	struct tcp_info info;
 	int r;
 
-	if (s->record.kind == SOCKET_LISTENING)
-		return drain_listening(d, s);
+	if (s->record.kind == SOCKET_LISTENING || s->record.kind == SOCKET_PENDING)
+		return socket_pending_drain(d, s, round);
 	if (s->record.kind != SOCKET_CONNECTED)
 		return FERMATA_DRAINED;
 	r = get_info(d, &info);
 	if (!r && round == 0)
-		r = find_peer(d, s, info.tcpi_state);
+		r = find_peer(d, s, &info);
 	if (r || s->record.kind != SOCKET_CONNECTED)
 		return r;
 	r = drain_receiving(d, s, round);

@@ -4,7 +4,7 @@
  * connected socket is published under its own. Nothing is ever under way: bytes lie in the receiver's queue at once.
  */
 #include <errno.h>
-#include <linux/un.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -75,7 +75,8 @@ int socket_unix_claim(struct fermata_desc *d, struct socket_state *s)
 	if (socket_get_int(d->fd, SOL_SOCKET, SO_ACCEPTCONN) > 0) {
 		s->record.kind = SOCKET_LISTENING;
 		s->record.backlog = info.backlog;
-		return 0;
+		s->pending = info.pending;
+		return socket_listening_claim(d, s);
 	}
 	if (!info.has_peer) {
 		s->record.kind = info.shutdown ? SOCKET_ORPHAN : SOCKET_FRESH;
@@ -85,38 +86,37 @@ int socket_unix_claim(struct fermata_desc *d, struct socket_state *s)
 	return claim_connected(s, &info);
 }
 
-static int find_peer(struct fermata_desc *d, struct socket_state *s)
+static int without_inode(struct fermata_desc *d, struct socket_state *s)
 {
-	struct unix_key other = key_of(s->record.peer_ino);
-	struct socket_peer peer;
+	const uint32_t both = SOCKET_READ_SHUT | SOCKET_WRITE_SHUT;
 	int events;
 
-	if (!s->record.peer_ino) {
-		if ((s->record.flags & (SOCKET_READ_SHUT | SOCKET_WRITE_SHUT)) != (SOCKET_READ_SHUT | SOCKET_WRITE_SHUT))
-			return fermata_fail(-EAGAIN, "fd %d: its unix connection waits to be accepted: try again", d->fd);
-		events = socket_poll(d->fd, 0, 0);
-		s->record.kind = SOCKET_ORPHAN;
-		if (events > 0 && events & POLLERR)
-			s->record.flags |= SOCKET_ERROR;
-		return FERMATA_DRAINED;
+	if ((s->record.flags & both) != both) {
+		if (!s->record.flags && socket_queued(d->fd, SIOCOUTQ) == 0)
+			return socket_pending_found(d, s);
+		return fermata_fail(-EAGAIN, "fd %d: its unix connection has sent data and waits to be accepted: try again",
+				    d->fd);
 	}
-	if (!socket_peer_resolve(&other, sizeof(other), &peer))
-		return FERMATA_FD_OUTSIDE;
-	socket_peer_found(d, s, &peer);
+	events = socket_poll(d->fd, 0, 0);
+	s->record.kind = SOCKET_ORPHAN;
+	if (events > 0 && events & POLLERR)
+		s->record.flags |= SOCKET_ERROR;
 	return FERMATA_DRAINED;
 }
 
 int socket_unix_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round)
 {
-	char name[120];
+	struct unix_key other = key_of(s->record.peer_ino);
+	struct socket_peer peer;
 
-	if (round)
+	if (s->record.kind == SOCKET_LISTENING || s->record.kind == SOCKET_PENDING)
+		return socket_pending_drain(d, s, round);
+	if (round || s->record.kind != SOCKET_CONNECTED)
 		return FERMATA_DRAINED;
-	if (s->record.kind == SOCKET_CONNECTED)
-		return find_peer(d, s);
-	if (s->record.kind != SOCKET_LISTENING || socket_poll(d->fd, POLLIN, 0) <= 0)
-		return FERMATA_DRAINED;
-	socket_name_text(&s->record.local, name, sizeof(name));
-	return fermata_fail(-EAGAIN, "fd %d, listening on %s, has a connection that has not been accepted: try again", d->fd,
-			    name);
+	if (!s->record.peer_ino)
+		return without_inode(d, s);
+	if (!socket_peer_resolve(&other, sizeof(other), &peer))
+		return FERMATA_FD_OUTSIDE;
+	socket_peer_found(d, s, &peer);
+	return FERMATA_DRAINED;
 }

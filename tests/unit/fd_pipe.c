@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -164,6 +165,32 @@ static void body_outside(void)
 	}
 }
 
+static void body_named(void)
+{
+	char path[64], c;
+	int w;
+
+	snprintf(path, sizeof(path), "/tmp/fermata-fifo-%d", getpid());
+	CHECK(mkfifo(path, 0600) == 0);
+	p[0] = open(path, O_RDONLY | O_NONBLOCK);
+	p[1] = open(path, O_WRONLY);
+	w = open(path, O_RDWR);
+	fill(p[1], 3000);
+	fake_checkpoint_resume();
+	fake_checkpoint_restart();
+	drain(p[0], 3000);
+	CHECK(read(p[0], &c, 1) == -1 && errno == EAGAIN && !(fcntl(p[1], F_GETFL) & O_NONBLOCK));
+	close(p[1]);
+	close(w);
+	CHECK(read(p[0], &c, 1) == 0);
+	fake_checkpoint_restart();
+	CHECK(read(p[0], &c, 1) == 0);
+	unlink(path);
+	CHECK(fake_checkpoint() == -EOPNOTSUPP && strstr(fake_text, path));
+	fake_resume();
+}
+
+static void test_named(void **state) { fake_run(1, body_named); }
 static void test_content(void **state) { fake_run(1, body_content); }
 static void test_eof(void **state) { fake_run(1, body_eof); }
 static void test_fork(void **state) { fake_run(2, body_fork); }
@@ -174,7 +201,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_content),	 cmocka_unit_test(test_eof),	 cmocka_unit_test(test_fork),
-		cmocka_unit_test(test_siblings), cmocka_unit_test(test_outside),
+		cmocka_unit_test(test_named), cmocka_unit_test(test_siblings), cmocka_unit_test(test_outside),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
