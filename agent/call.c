@@ -192,8 +192,13 @@ static bool adjust(ucontext_t *f, const struct rule *r)
 	case SLEEP_ARG:
 		sleep_again(f, r);
 		break;
-	case FUTEX_ARG: /* FUTEX_WAIT has a relative time-out that nobody noted: its callers expect spurious wake-ups */
-		return !*arg || (*arg_of(f, 1) & 0x7f) != FUTEX_WAIT;
+	case FUTEX_ARG: /* only FUTEX_WAIT has a relative time-out; if nobody noted it: its callers know spurious wake-ups */
+		if (!*arg || (*arg_of(f, 1) & 0x7f) != FUTEX_WAIT)
+			break;
+		if (!fermata_thread.deadline_ns)
+			return false;
+		rest_to(arg);
+		break;
 	}
 	return true;
 }

@@ -40,6 +40,7 @@
 	X(int, clock_nanosleep, (clockid_t, int, const struct timespec *, struct timespec *))                      \
 	X(int, usleep, (useconds_t))                                                                               \
 	X(int, semtimedop, (int, struct sembuf *, size_t, const struct timespec *))                                \
+	X(long, syscall, (long, ...))                                                                              \
 	/* descriptors of ours cannot be closed, the device's are noted (wrap_fd.c) */                             \
 	X(int, close, (int))                                                                                       \
 	X(int, close_range, (unsigned int, unsigned int, int))                                                     \

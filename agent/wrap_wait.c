@@ -6,6 +6,7 @@
  * such a call, which has set its own.
  */
 #include <errno.h>
+#include <stdarg.h>
 
 #include "agent/agent.h"
 #include "agent/wrap.h"
@@ -108,4 +109,39 @@ EXPORT int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct times
 	if (!timeout)
 		return real.sigtimedwait(set, info, timeout);
 	return NOTED(to_ns(timeout), real.sigtimedwait(set, info, timeout));
+}
+
+/* The relative time-out that system call @nr was given, in nanoseconds; 0: none, or the kernel keeps it itself. */
+static uint64_t timeout_of(long nr, const long *a)
+{
+	switch (nr) {
+	case SYS_poll:
+		return (int)a[2] > 0 ? (uint64_t)a[2] * 1000000u : 0;
+	case SYS_epoll_wait:
+	case SYS_epoll_pwait:
+		return (int)a[3] > 0 ? (uint64_t)a[3] * 1000000u : 0;
+	case SYS_futex:
+		return (a[1] & 0x7f) == FUTEX_WAIT && a[3] ? to_ns((const struct timespec *)a[3]) : 0;
+	case SYS_nanosleep:
+		return a[0] && !a[1] ? to_ns((const struct timespec *)a[0]) : 0;
+	default:
+		return 0;
+	}
+}
+
+EXPORT long syscall(long nr, ...)
+{
+	uint64_t timeout;
+	long a[6];
+	va_list ap;
+
+	WRAP_READY(syscall);
+	va_start(ap, nr);
+	for (size_t i = 0; i < ARRAY_SIZE(a); i++)
+		a[i] = va_arg(ap, long);
+	va_end(ap);
+	timeout = timeout_of(nr, a);
+	if (likely(!timeout))
+		return real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	return NOTED(timeout, real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]));
 }
