@@ -24,6 +24,9 @@ int cmd_status(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_restart(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
+int cmd_core(int argc, char **argv);
 int cmd_coordinator(int argc, char **argv);
 
 /* job.c: the running job that a command talks to. */

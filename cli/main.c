@@ -20,6 +20,9 @@ static const struct command commands[] = {
 	{ "status", cmd_status, "processes, phase and last checkpoint of a job" },
 	{ "list", cmd_list, "checkpoints in a directory" },
 	{ "check", cmd_check, "can this host do it?" },
+	{ "inspect", cmd_inspect, "show what an image or a checkpoint holds" },
+	{ "verify", cmd_verify, "check a checkpoint or an image for damage" },
+	{ "core", cmd_core, "write an image as a core file for debuggers" },
 	{ "coordinator", cmd_coordinator, "start a job's coordinator by hand" },
 };
 

@@ -48,7 +48,7 @@ static int open_one(struct restart *r, struct restart_process *p)
 		err = image_verify(p->image, (unsigned int)sysconf(_SC_NPROCESSORS_ONLN), &error);
 	if (err) {
 		warnx("%s", error.text);
-		return CLI_DAMAGED;
+		return error.fault == IMAGE_NEWER ? CLI_CANNOT : CLI_DAMAGED;
 	}
 	p->info = image_get_process(p->image);
 	s = image_get_segments(p->image, &n);

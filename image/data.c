@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "base/fault.h"
 #include "base/sys.h"
 #include "base/thread.h"
 #include "image/hash.h"
@@ -67,7 +68,7 @@ int image_memory_copy(const struct image_file *f, void *to, uint64_t address, ui
 			struct iovec local = { (char *)to + done, length - done };
 			struct iovec remote = { (void *)(uintptr_t)(address + done), length - done };
 
-			r = RAW6(SYS_process_vm_readv, raw_getpid(), &local, 1, &remote, 1, 0);
+			r = RAW6(SYS_process_vm_readv, raw_gettid(), &local, 1, &remote, 1, 0);
 		}
 		if (r == -EINTR)
 			r = 1;
@@ -276,8 +277,12 @@ static int lane_write(struct lane *l, uint64_t block)
 	struct image_file *f = l->f;
 	uint64_t offset = f->data_start + block * IMAGE_BLOCK_SIZE, length;
 	const char *data = lane_find(l, block, &length);
-	int r;
+	int r = 0;
 
+	if (block == f->block_count / 2)
+		r = fault_point(FAULT_IMAGE_IN_WRITE);
+	if (r)
+		return image_fail(f, r, IMAGE_STEP_WRITE, offset);
 	if (data) {
 		r = lane_add_nonzero(l, data, length, offset);
 	} else {

@@ -18,6 +18,7 @@
 #include "image/hash.h"
 #include "image/view.h"
 
+#define NAME_SHOWN 300u
 #define BLOCK_SIZE_MIN 4096u
 #define BLOCK_SIZE_MAX (64u << 20)
 #define TAIL_NOTE_HEAD (sizeof(Elf64_Nhdr) + sizeof(IMAGE_NOTE_OWNER))
@@ -50,12 +51,14 @@ const char *image_fault_name(enum image_fault fault)
 
 int image_say(const struct image *i, struct image_error *e, enum image_fault fault, const char *fmt, ...)
 {
+	size_t length = strlen(i->name);
 	va_list ap;
 	int n;
 
 	e->fault = fault;
 	e->block = UINT64_MAX;
-	n = snprintf(e->text, sizeof(e->text), "%.160s: ", i->name);
+	/* Of a long path its end: the name of the file. */
+	n = snprintf(e->text, sizeof(e->text), "%s: ", i->name + (length > NAME_SHOWN ? length - NAME_SHOWN : 0));
 	va_start(ap, fmt);
 	vsnprintf(e->text + n, sizeof(e->text) - (size_t)n, fmt, ap);
 	va_end(ap);
@@ -330,13 +333,13 @@ int image_open_fd(int fd, const char *name, struct image **ret, struct image_err
 
 int image_open(const char *path, struct image **ret, struct image_error *ret_error)
 {
+	const struct image unopened = { .name = (char *)path };
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	int r = -errno;
 
 	if (fd >= 0)
 		return image_open_fd(fd, path, ret, ret_error);
-	*ret_error = (struct image_error){ .fault = IMAGE_MISSING, .block = UINT64_MAX };
-	snprintf(ret_error->text, sizeof(ret_error->text), "%.160s: %s", path, strerror(-r));
+	image_say(&unopened, ret_error, IMAGE_MISSING, "%s", strerror(-r));
 	return r;
 }
 

@@ -23,7 +23,7 @@ enum image_fault {
 struct image_error {
 	enum image_fault fault;
 	uint64_t block;	 /* DAMAGED: number of the first bad block, or UINT64_MAX */
-	char text[256]; /* one sentence that names the file and what is wrong */
+	char text[512]; /* one sentence that names the file and what is wrong */
 };
 
 struct image_note_view {
@@ -40,6 +40,9 @@ struct image *image_free(struct image *i);
 int image_fd(const struct image *i);
 /* Checks every block with @threads threads. */
 int image_verify(struct image *i, unsigned int threads, struct image_error *ret_error);
+/* The same; @progress is called now and then from the calling thread, with bytes. */
+int image_verify_progress(struct image *i, unsigned int threads, void (*progress)(void *arg, uint64_t done, uint64_t total),
+			  void *arg, struct image_error *ret_error);
 /* XXH3-128 over struct image_blocks and the checksums, so over the whole file: what the manifest names. */
 void image_digest(const struct image *i, uint8_t ret[16]);
 

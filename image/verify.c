@@ -23,6 +23,9 @@ struct verify {
 	pthread_mutex_t lock;	      /* holds @limit and @error together */
 	int error;		      /* errno of the read that failed at @limit, or 0 */
 	uint64_t zero_sum; /* of a whole block of zeros */
+	pthread_t caller;
+	void (*progress)(void *arg, uint64_t done, uint64_t total);
+	void *arg;
 };
 
 /* A block that lies whole in a hole of the file need not be read. */
@@ -62,6 +65,14 @@ static void lower(struct verify *v, uint64_t block, int error)
 	pthread_mutex_unlock(&v->lock);
 }
 
+static void tell(const struct verify *v, uint64_t block)
+{
+	const struct image_blocks *b = &v->i->blocks;
+
+	if (v->progress && pthread_equal(pthread_self(), v->caller))
+		v->progress(v->arg, block * b->block_size, b->data_end - b->data_start);
+}
+
 static void *run(void *arg)
 {
 	struct verify *v = arg;
@@ -85,6 +96,7 @@ static void *run(void *arg)
 		}
 		if (error || sum != v->i->sums[block])
 			lower(v, block, error);
+		tell(v, block);
 	}
 	free(buffer);
 	return NULL;
@@ -103,8 +115,15 @@ static int sum_zeros(struct verify *v)
 
 int image_verify(struct image *i, unsigned int threads, struct image_error *ret_error)
 {
+	return image_verify_progress(i, threads, NULL, NULL, ret_error);
+}
+
+int image_verify_progress(struct image *i, unsigned int threads, void (*progress)(void *arg, uint64_t done, uint64_t total),
+			  void *arg, struct image_error *ret_error)
+{
 	const struct image_blocks *b = &i->blocks;
-	struct verify v = { .i = i, .limit = b->count, .lock = PTHREAD_MUTEX_INITIALIZER };
+	struct verify v = { .i = i, .limit = b->count, .lock = PTHREAD_MUTEX_INITIALIZER, .caller = pthread_self(),
+			    .progress = progress, .arg = arg };
 	pthread_t made[THREADS_MAX];
 	unsigned int n = 0;
 	int r;

@@ -15,6 +15,7 @@
 #include <sys/statfs.h>
 #include <sys/resource.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "image/internal.h"
@@ -43,7 +44,7 @@ static void say_no_space(const struct image_file *f, const char *where, int erro
 		fm_format(ret, size, "the image would be larger (%lu MiB) than a file in %s may be (see ulimit -f)", need,
 			  where);
 	} else {
-		fm_format(ret, size, "no space left in %s: the image needs up to %lu MiB, there were %lu MiB", where, need,
+		fm_format(ret, size, "No space left on %s: the image needs up to %lu MiB, there were %lu MiB", where, need,
 			  (unsigned long)MIB(f->space));
 	}
 }
@@ -128,7 +129,9 @@ static int write_all(struct image_file *f, struct image_written *ret)
 		r = resize(f, f->data_end + f->tail_size);
 	if (r)
 		return r;
-	r = (int)RAW1(SYS_fsync, f->fd);
+	r = fault_point(FAULT_IMAGE_BEFORE_SYNC);
+	if (!r)
+		r = (int)RAW1(SYS_fsync, f->fd);
 	return r ? image_fail(f, r, IMAGE_STEP_SYNC, 0) : 0;
 }
 

@@ -359,7 +359,7 @@ static void test_disk_full(void **state)
 		if (mount_small(directory))
 			_exit(77);
 		r = write_in(directory, text, sizeof(text));
-		_exit(r == -ENOSPC && strstr(text, "no space left in") && strstr(text, "there were 2 MiB") ? 0 : 1);
+		_exit(r == -ENOSPC && strstr(text, "No space left on") && strstr(text, "there were 2 MiB") ? 0 : 1);
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_true(WIFEXITED(status));

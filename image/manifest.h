@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Reads what a checkpoint consists of: its manifest.json (doc/image-format.md). Hosted. */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "image/reader.h"
+
+struct manifest_image {
+	char name[NAME_MAX + 1]; /* within the checkpoint's directory */
+	uint32_t pid, ppid;
+	char comm[16];
+	char exe[512];
+	uint64_t bytes;	    /* of memory, holes left out */
+	uint64_t file_size; /* 0: not said */
+	uint8_t digest[16]; /* image_digest() */
+	bool has_digest;
+};
+
+struct manifest {
+	char path[PATH_MAX]; /* the checkpoint's directory, absolute */
+	char dir[PATH_MAX];  /* the job's: path's parent */
+	char job[64];
+	uint64_t checkpoint; /* its number */
+	char time[32];
+	char compress[16], rdma[16];
+	uint32_t interval_s, keep, timeout_ms;
+	struct manifest_image *images;
+	size_t count; /* at least 1 */
+};
+
+/*
+ * @path: a checkpoint's directory, or a job's: then the newest complete checkpoint in it. 0, or with @ret_error filled in
+ * -ENOENT (nothing to restart), -EPROTONOSUPPORT (of a newer version), -EBADMSG (damaged), or -errno.
+ */
+int manifest_open(const char *path, struct manifest **ret, struct image_error *ret_error);
+struct manifest *manifest_free(struct manifest *m);
+/* Opens an image of @m, and checks that it is the one that @m names. As image_open(). */
+int manifest_image_open(const struct manifest *m, const struct manifest_image *mi, struct image **ret,
+			struct image_error *ret_error);
