@@ -94,10 +94,11 @@ void *arena_alloc(struct arena *a, size_t size)
 
 void arena_free(struct arena *a, void *p)
 {
-	struct header *h = (struct header *)p - 1;
+	struct header *h;
 
 	if (!p)
 		return;
+	h = (struct header *)p - 1;
 	if (h->class == LARGE_CLASS) {
 		char *base = (char *)p - h->offset;
 
@@ -131,12 +132,13 @@ void arena_done(struct arena *a)
 
 void *arena_realloc(struct arena *a, void *p, size_t size)
 {
-	struct header *h = (struct header *)p - 1;
+	struct header *h;
 	size_t have;
 	void *q;
 
 	if (!p)
 		return arena_alloc(a, size);
+	h = (struct header *)p - 1;
 	have = h->class == LARGE_CLASS ? h->size - h->offset : h->size - sizeof(*h);
 	if (size <= have)
 		return p;
