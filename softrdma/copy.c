@@ -3,8 +3,9 @@
  * Moves data between two processes' memory, once, straight from the source's pages to the target's. The executor is one of the two.
  *
  *   both here          memcpy
- *   short              pread/pwrite of /proc/PID/mem: the cheapest crossing, and it cannot hit another process of the same number
- *   else               process_vm_readv/writev, many pieces a call, after a look whether the pid is still the peer's
+ *   short, one piece   pread/pwrite of /proc/PID/mem: the cheapest crossing, and it cannot hit another process of the same number
+ *   else               process_vm_readv/writev, many pieces a call; whether the pid is still the peer's was looked up not
+ *                      longer ago than a number could be given out again
  *
  * Order: pieces go in order, and the caller cuts off the last bytes as a piece of their own where the target may watch
  * for them; a piece of up to 8 bytes is one store of the kernel's copy.
@@ -16,7 +17,7 @@
 #include "base/sys.h"
 #include "softrdma/device.h"
 
-#define MEM_MAX 8192 /* up to this many bytes /proc/PID/mem is faster */
+#define MEM_MAX 4096 /* up to this many bytes /proc/PID/mem is faster */
 #define BATCH 16
 
 static void advance(struct iovec **v, size_t n)
@@ -96,7 +97,7 @@ static int copy_vm(struct sr_context *ctx, struct sr_peer *p, int out, struct io
 {
 	struct iovec to[BATCH], from[BATCH];
 
-	if (!sr_peer_alive(ctx, p))
+	if (!sr_peer_alive_lately(ctx, p))
 		return -ESRCH;
 	while (len) {
 		int nd = batch(to, d, len), ns = batch(from, s, len);
@@ -128,7 +129,7 @@ int sr_copy(struct sr_context *ctx, struct sr_peer *dst, struct iovec *d, struct
 		return 0;
 	if (dst->local && src->local)
 		return copy_here(d, s, len);
-	if (p->mem_fd >= 0 && (len <= MEM_MAX || p->no_vm))
+	if (p->mem_fd >= 0 && (p->no_vm || (len <= MEM_MAX && d->iov_len >= len && s->iov_len >= len)))
 		return copy_mem(ctx, p, out, d, s, len);
 	if (p->no_vm)
 		return -ESRCH;

@@ -197,11 +197,31 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	return &ctx->verbs.context;
 }
 
+/* After this no executor touches our memory any more, whatever the program has left undestroyed. */
+static void peers_shut_out(struct sr_context *ctx)
+{
+	uint32_t i;
+
+	atomic_store(&ctx->seg->ready, SR_CLOSED);
+	for (i = 0; i < SR_MAX_QP; i++) {
+		struct sr_qp *qp = ctx->qps.object[i];
+
+		if (!qp)
+			continue;
+		sr_rx_lock(ctx, &ctx->self, qp->shm);
+		atomic_store(&qp->shm->state, IBV_QPS_ERR);
+		rlock_release(&qp->shm->rx_lock);
+		sr_sq_lock(ctx, &ctx->self, qp->shm);
+		rlock_release(&qp->shm->sq_lock);
+	}
+}
+
 EXPORT int ibv_close_device(struct ibv_context *context)
 {
 	struct sr_context *ctx = sr_context(context);
 	struct sr_peer *p, *tmp;
 
+	peers_shut_out(ctx);
 	list_each_safe(p, tmp, &ctx->peers, link) {
 		munmap(p->seg, SR_SEG_SIZE);
 		if (p->mem_fd >= 0)

@@ -18,6 +18,11 @@
 #define ACCESS_KNOWN (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 		      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE)
 
+#define HUGE_PAGE (2u << 20)
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
 	struct sr_context *ctx = sr_context(context);
@@ -94,6 +99,18 @@ static int mapped(const void *addr, size_t length)
 	return !length || !RAW3(SYS_msync, from, to - from, MS_ASYNC);
 }
 
+/*
+ * Whole huge pages of private memory are put together now: a crossing into them costs a fraction. That touches pages that the
+ * program has not, as pinning would. Where the kernel cannot or will not (before 6.1, files, shared memory): as well.
+ */
+static void make_huge(uintptr_t addr, size_t length)
+{
+	uintptr_t from = ALIGN_UP(addr, (uintptr_t)HUGE_PAGE), to = ALIGN_DOWN(addr + length, (uintptr_t)HUGE_PAGE);
+
+	if (from < to && to <= addr + length)
+		RAW3(SYS_madvise, from, to - from, MADV_COLLAPSE);
+}
+
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				       unsigned int access)
 {
@@ -125,6 +142,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 	lock_release(&ctx->lock);
 	if (err)
 		goto err_none;
+	make_huge((uintptr_t)addr, length);
 	atomic_fetch_add(&sr_pd(pd)->users, 1);
 	return &mr->mr;
 err_none:

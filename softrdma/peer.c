@@ -53,7 +53,8 @@ static int mem_open(struct sr_peer *p)
 
 static struct sr_peer *peer_new(struct sr_context *ctx, uint32_t index)
 {
-	struct sr_seg *seg = sr_segment_map(ctx, index);
+	int locked;
+	struct sr_seg *seg = sr_segment_map(ctx, index, &locked);
 	struct sr_peer *p = seg ? arena_alloc(&ctx->arena, sizeof(*p)) : NULL;
 
 	if (!p) {
@@ -68,6 +69,9 @@ static struct sr_peer *peer_new(struct sr_context *ctx, uint32_t index)
 	p->no_vm = !cookie_by_vm(p);
 	p->local = p->pid == raw_getpid() && !p->no_vm;
 	p->dead = p->mem_fd < 0 && p->no_vm;
+	if (p->dead && locked)
+		log_error("softrdma: the memory of process %d is out of reach: it must be of this user and user namespace, "
+			  "dumpable, and traceable (/proc/sys/kernel/yama/ptrace_scope at most 1)", p->pid);
 	list_add_tail(&ctx->peers, &p->link);
 	return p;
 }

@@ -258,7 +258,7 @@ void sr_segment_destroy(struct sr_context *ctx)
 	close(ctx->seg_fd);
 }
 
-struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index)
+struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index, int *ret_locked)
 {
 	char path[SR_PATH_MAX + 32];
 	struct sr_seg *seg;
@@ -272,9 +272,12 @@ struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index)
 	seg = MAP_FAILED;
 	if (!fstat(fd, &st) && st.st_uid == geteuid() && st.st_size == (off_t)SR_SEG_SIZE)
 		seg = mmap(NULL, SR_SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	*ret_locked = lock_file(fd, F_OFD_GETLK) > 0;
 	close(fd);
 	if (seg == MAP_FAILED)
 		return NULL;
+	/* A core dump of ours wants no part of it. */
+	RAW3(SYS_madvise, seg, SR_SEG_SIZE, MADV_DONTDUMP);
 	if (atomic_load(&seg->ready) != SR_READY || seg->magic != SR_MAGIC || seg->layout != SR_LAYOUT ||
 	    seg->index != index) {
 		munmap(seg, SR_SEG_SIZE);
