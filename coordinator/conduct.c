@@ -31,10 +31,6 @@
 #include "base/sys.h"
 #include "coordinator/internal.h"
 
-/* How long a child may be unknown before it counts as one that is not under control: it may be between fork and main(). */
-#define CONDUCT_FOREIGN_GRACE_NS 5000000000u
-#define CONDUCT_NAMED_MAX 8 /* processes that a time-out names */
-
 struct stage {
 	const char *name;
 	uint32_t phase; /* sent on entry; PHASE_NONE: nothing is sent */
@@ -126,7 +122,7 @@ static void conduct_send_phase(struct member *m, uint32_t phase, uint32_t round,
 	connection_send(m->conn, MSG_PHASE, &p, sizeof(p), NULL, 0);
 }
 
-static void conduct_suspend_member(struct member *m)
+void conduct_suspend_member(struct member *m)
 {
 	struct coordinator *c = m->conn->c;
 
@@ -235,80 +231,18 @@ void conduct_fail(struct coordinator *c, int error, const char *fmt, ...)
 	conduct_request(c);
 }
 
-/* ---- SUSPEND: nobody may slip away ---- */
-
-static uint32_t conduct_child(const struct member *m, uint32_t i)
-{
-	return m->children[i];
-}
-
-/* A child of @m that is not a member, or 0. */
-static uint32_t conduct_foreign_child(struct member *m)
-{
-	for (uint32_t i = 0; i < m->children_count; i++)
-		if (!member_find(m->conn->c, m->host, conduct_child(m, i)))
-			return conduct_child(m, i);
-	return 0;
-}
-
-static struct member *conduct_foreign_parent(struct coordinator *c)
-{
-	struct member *m;
-
-	list_each(m, &c->members, node)
-		if (!m->waiting && conduct_foreign_child(m))
-			return m;
-	return NULL;
-}
+/* ---- the phases ---- */
 
 void conduct_retry(uv_timer_t *timer)
 {
 	struct coordinator *c = container_of(timer, struct coordinator, retry_timer);
-	struct member *m;
 
-	if (c->state == STATE_DRAIN) {
+	if (c->state == STATE_DRAIN)
 		conduct_enter(c, STATE_DRAIN, c->round + 1);
-		conduct_check(c);
-		return;
-	}
-	if (c->state != STATE_SUSPEND || c->missing)
-		return;
-	list_each(m, &c->members, node)
-		if (!m->waiting && conduct_foreign_child(m))
-			conduct_suspend_member(m);
+	else if (c->state == STATE_SUSPEND && !c->missing)
+		conduct_ask_children(c);
 	conduct_check(c);
 }
-
-/* 1 when SUSPEND can be closed: no connection is half-open, every living child is a member. */
-static bool conduct_suspend_closed(struct coordinator *c)
-{
-	struct member *parent;
-	char name[128];
-
-	connection_accept_all(c);
-	if (c->half_open) {
-		c->foreign_since_ns = 0;
-		return false;
-	}
-	parent = conduct_foreign_parent(c);
-	if (!parent)
-		return c->missing == 0;
-	if (!c->foreign_since_ns) {
-		c->foreign_since_ns = raw_now_ns();
-		c->retries = 0;
-	}
-	if (raw_now_ns() - c->foreign_since_ns > CONDUCT_FOREIGN_GRACE_NS) {
-		member_name(parent, name, sizeof(name));
-		conduct_fail(c, -ENOTSUP, "process %u, a child of %s, is not under checkpoint control (statically linked, "
-			     "setuid, or started without LD_PRELOAD?): end it, or start it under fermata launch",
-			     conduct_foreign_child(parent), name);
-		return false;
-	}
-	uv_timer_start(&c->retry_timer, conduct_retry, 5u << (c->retries < 6 ? c->retries++ : 6), 0);
-	return false;
-}
-
-/* ---- the phases ---- */
 
 static void conduct_commit(struct coordinator *c)
 {
@@ -564,77 +498,4 @@ void conduct_end(struct coordinator *c, bool kill)
 	if (kill)
 		member_kill_all(c);
 	run_check_leave(c);
-}
-
-/* ---- time-outs ---- */
-
-static bool conduct_is_late(const struct member *m)
-{
-	return !m->waiting && (m->conn->c->missing ? !m->reported : m->more);
-}
-
-static size_t conduct_name_late(struct coordinator *c, char *text, size_t size)
-{
-	size_t late = 0, len = 0;
-	struct member *m;
-	char name[128];
-
-	text[0] = 0;
-	list_each(m, &c->members, node) {
-		if (!conduct_is_late(m) || late++ >= CONDUCT_NAMED_MAX)
-			continue;
-		member_name(m, name, sizeof(name));
-		len += (size_t)snprintf(text + len, size - len, "%s%s", late > 1 ? ", " : "", name);
-		len = len < size ? len : size - 1;
-	}
-	if (late > CONDUCT_NAMED_MAX)
-		snprintf(text + len, size - len, " and %zu more", late - CONDUCT_NAMED_MAX);
-	return late;
-}
-
-static size_t conduct_name_expected(struct coordinator *c, char *text, size_t size)
-{
-	size_t late = 0, len = 0;
-
-	text[0] = 0;
-	for (size_t i = 0; i < c->expected_count; i++) {
-		if (c->expected[i].come || late++ >= CONDUCT_NAMED_MAX)
-			continue;
-		len += (size_t)snprintf(text + len, size - len, "%spid %u (%s)", late > 1 ? ", " : "", c->expected[i].pid,
-					c->expected[i].comm);
-		len = len < size ? len : size - 1;
-	}
-	if (late > CONDUCT_NAMED_MAX)
-		snprintf(text + len, size - len, " and %zu more", late - CONDUCT_NAMED_MAX);
-	return late;
-}
-
-static void conduct_name_half_open(struct coordinator *c, char *text, size_t size)
-{
-	struct conn *k;
-
-	snprintf(text, size, "a process that was being created");
-	list_each(k, &c->conns, node) {
-		if (k->state > CONN_OPEN)
-			continue;
-		snprintf(text, size, "a process that was being created (connected by pid %d, has not registered)",
-			 (int)k->sender);
-		return;
-	}
-}
-
-void conduct_timeout(uv_timer_t *timer)
-{
-	struct coordinator *c = container_of(timer, struct coordinator, phase_timer);
-	unsigned int s = c->options->timeout_ms / 1000;
-	char late[512];
-
-	if (c->state == STATE_RESTORE)
-		conduct_name_expected(c, late, sizeof(late));
-	else if (!conduct_name_late(c, late, sizeof(late)))
-		conduct_name_half_open(c, late, sizeof(late));
-	if (c->state == STATE_DRAIN && !c->missing)
-		conduct_fail(c, -ETIMEDOUT, "DRAIN: after %u s data was still on its way at %s", s, late);
-	else
-		conduct_fail(c, -ETIMEDOUT, "%s: no answer within %u s from %s", stages[c->state].name, s, late);
 }

@@ -6,6 +6,7 @@
  *   connection.c bytes in and out, proof    member.c   who belongs to the job
  *   command.c    requests of commands       names.c    the name service
  *   store.c      the checkpoint directory   manifest.c manifest.json, written and read
+ *   conduct_suspend.c  the end of SUSPEND   conduct_late.c  time-outs
  */
 #pragma once
 
@@ -184,12 +185,19 @@ void conduct_report(struct member *m, const struct decode_done *done);
 void conduct_progress(struct member *m, const struct msg_progress *p);
 void conduct_left(struct member *m);
 void conduct_check(struct coordinator *c);
+void conduct_suspend_member(struct member *m);
 void conduct_fail(struct coordinator *c, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void conduct_end(struct coordinator *c, bool kill);
-void conduct_timeout(uv_timer_t *timer);
 void conduct_retry(uv_timer_t *timer);
 uint32_t conduct_phase(enum state s);
 const char *conduct_state_name(enum state s);
+
+/* conduct_suspend.c */
+void conduct_ask_children(struct coordinator *c);
+bool conduct_suspend_closed(struct coordinator *c);
+
+/* conduct_late.c */
+void conduct_timeout(uv_timer_t *timer);
 
 /* names.c */
 int names_add(struct coordinator *c, struct member *m, const uint8_t *data, size_t length);

@@ -282,6 +282,35 @@ static void test_gone_child(void **state)
 	finish(&c, &agent, 1, &command);
 }
 
+/* A child that never registers: a program that cannot be preloaded. */
+static void test_foreign_child(void **state)
+{
+	struct coordinator_options options = { .timeout_ms = 1000 };
+	struct msg_checkpoint_result r;
+	struct link agent, command;
+	const uint32_t child = 20;
+	struct conductor c;
+	struct msg_phase p;
+	char text[512];
+
+	conductor_start(&c, &options);
+	agent_join(&c, &agent, 10, 0);
+	command_open(&c, &command);
+	command_ask(&command, 0);
+	do {
+		struct link_message m = agent_receive(&agent, MSG_PHASE);
+
+		memcpy(&p, m.data, sizeof(p));
+		if (p.phase == PHASE_SUSPEND)
+			agent_done(&agent, &p, 0, "", &child, 1);
+	} while (p.phase == PHASE_SUSPEND);
+	assert_int_equal(p.phase, PHASE_RESUME);
+	r = command_result(&command, text, sizeof(text));
+	assert_int_equal(r.error, -ENOTSUP);
+	assert_non_null(strstr(text, "process 20, a child of pid 10 (fake)"));
+	finish(&c, &agent, 1, &command);
+}
+
 static void test_late_launch(void **state)
 {
 	struct link agents[2], command;
@@ -558,6 +587,7 @@ int main(void)
 		cmocka_unit_test(test_deaths),	     cmocka_unit_test(test_end_before_report),
 		cmocka_unit_test(test_timeout),	     cmocka_unit_test(test_late_fork),
 		cmocka_unit_test(test_gone_child),   cmocka_unit_test(test_late_launch),
+		cmocka_unit_test(test_foreign_child),
 		cmocka_unit_test(test_exec),	     cmocka_unit_test(test_wrong_key),
 		cmocka_unit_test(test_names),	     cmocka_unit_test(test_waiters),
 		cmocka_unit_test(test_stop),	     cmocka_unit_test(test_keep),

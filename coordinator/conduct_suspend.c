@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The end of SUSPEND: nobody may slip away. When all members have reported, a process can still be missing in two ways: it is being
+ * created (then its connection is here, half-open, because the wrapper connects before it forks), or it was created behind our back, by
+ * a call that is not wrapped or a program that cannot be preloaded (then its parent lists it as a child). The first one is waited for; the
+ * second one is asked after until it has registered or ended, and refused by name when it does neither.
+ */
+#include <errno.h>
+
+#include "base/macro.h"
+#include "base/sys.h"
+#include "coordinator/internal.h"
+
+/* How long a child may be unknown before it counts as one that is not under control: it may be between fork and main(). */
+#define CONDUCT_FOREIGN_GRACE_NS 5000000000u
+
+/* A child of @m that is not a member, or 0. */
+static uint32_t conduct_foreign_child(struct member *m)
+{
+	for (uint32_t i = 0; i < m->children_count; i++)
+		if (!member_find(m->conn->c, m->host, m->children[i]))
+			return m->children[i];
+	return 0;
+}
+
+static struct member *conduct_foreign_parent(struct coordinator *c)
+{
+	struct member *m;
+
+	list_each(m, &c->members, node)
+		if (!m->waiting && conduct_foreign_child(m))
+			return m;
+	return NULL;
+}
+
+static uint64_t conduct_foreign_grace(const struct coordinator *c)
+{
+	uint64_t half = c->options->timeout_ms * 500000ull;
+
+	return half < CONDUCT_FOREIGN_GRACE_NS ? half : CONDUCT_FOREIGN_GRACE_NS;
+}
+
+/* SUSPEND again to those with an unknown child: it may have ended meanwhile. */
+void conduct_ask_children(struct coordinator *c)
+{
+	struct member *m;
+
+	list_each(m, &c->members, node)
+		if (!m->waiting && conduct_foreign_child(m))
+			conduct_suspend_member(m);
+}
+
+/* 1 when SUSPEND can be closed: no connection is half-open, every living child is a member. */
+bool conduct_suspend_closed(struct coordinator *c)
+{
+	struct member *parent;
+	char name[128];
+
+	connection_accept_all(c);
+	if (c->half_open) {
+		c->foreign_since_ns = 0;
+		return false;
+	}
+	parent = conduct_foreign_parent(c);
+	if (!parent)
+		return c->missing == 0;
+	if (!c->foreign_since_ns) {
+		c->foreign_since_ns = raw_now_ns();
+		c->retries = 0;
+	}
+	if (raw_now_ns() - c->foreign_since_ns > conduct_foreign_grace(c)) {
+		member_name(parent, name, sizeof(name));
+		conduct_fail(c, -ENOTSUP, "process %u, a child of %s, is not under checkpoint control (statically linked, "
+			     "setuid, or started without LD_PRELOAD?): end it, or start it under fermata launch",
+			     conduct_foreign_child(parent), name);
+		return false;
+	}
+	uv_timer_start(&c->retry_timer, conduct_retry, 5u << (c->retries < 6 ? c->retries++ : 6), 0);
+	return false;
+}
