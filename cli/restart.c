@@ -29,6 +29,8 @@
 #include "cli/restart.h"
 #include "protocol/link.h"
 
+#define EARLY_GRACE_MS 1000
+
 enum { WATCH_INIT, WATCH_LOG, WATCH_LINK, WATCH_SIGNAL, WATCH_COUNT };
 
 struct session {
@@ -38,6 +40,8 @@ struct session {
 	struct pollfd watch[WATCH_COUNT];
 	bool complete;	  /* the job runs again */
 	bool failed;	  /* it never will; the cause has been said */
+	struct capsule_message early; /* a root that ended before the restart was complete; pid 0: none */
+	double early_since;
 	bool init_ended;
 	bool has_terminal; /* we gave it away */
 	int worst;	  /* the first wait status that is not 0 */
@@ -157,11 +161,9 @@ static void hear_init(struct session *s)
 		s->failed = true;
 		break;
 	case CAPSULE_EXITED:
-		if (!s->complete && !s->failed) {
-			warnx("process %d ended before the restart was complete (%s %d)", m.pid,
-			      WIFSIGNALED(m.value) ? "signal" : "status",
-			      WIFSIGNALED(m.value) ? WTERMSIG(m.value) : WEXITSTATUS(m.value));
-			s->failed = true;
+		if (!s->complete && !s->early.pid) {
+			s->early = m;
+			s->early_since = now();
 		}
 		if (m.value && !s->worst)
 			s->worst = m.value;
@@ -246,9 +248,21 @@ static int watch_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+/* Its agent may have told the coordinator why, whose word is on its way. */
+static void judge_early(struct session *s)
+{
+	int status = s->early.value;
+
+	if (s->complete || s->failed || !s->early.pid || now() - s->early_since < EARLY_GRACE_MS / 1000.0)
+		return;
+	warnx("process %d ended before the restart was complete (%s %d)", s->early.pid,
+	      WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	s->failed = true;
+}
+
 static void listen_once(struct session *s)
 {
-	if (poll(s->watch, WATCH_COUNT, -1) < 0)
+	if (poll(s->watch, WATCH_COUNT, s->early.pid && !s->complete ? EARLY_GRACE_MS : -1) < 0)
 		return;
 	if (s->watch[WATCH_LOG].revents)
 		hear_restorers(s);
@@ -258,6 +272,7 @@ static void listen_once(struct session *s)
 		hear_coordinator(s);
 	if (s->watch[WATCH_SIGNAL].revents)
 		hear_signal(s);
+	judge_early(s);
 }
 
 static void end_capsule(struct session *s)
@@ -295,9 +310,11 @@ static int conduct(struct session *s, double since)
 {
 	struct restart *r = s->restart;
 
-	while (!s->complete && !s->failed && !s->init_ended)
+	while (!s->complete && !s->failed && (!s->init_ended || s->early.pid))
 		listen_once(s);
 	if (!s->complete) {
+		if (!s->failed)
+			warnx("the capsule's first process was ended");
 		end_capsule(s);
 		while (s->watch[WATCH_LOG].fd >= 0) /* what the restorers have said */
 			hear_restorers(s);

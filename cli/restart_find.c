@@ -136,16 +136,18 @@ int restart_find(struct restart *r, const char *argument)
 	manifest = json_load_file(path, 0, &error);
 	format = json_string_value(json_object_get(manifest, "format"));
 	code = CLI_DAMAGED;
-	if (!manifest)
+	if (!manifest) {
 		warnx("%s: line %d: %s", path, error.line, error.text);
-	else if (!format || strcmp(format, MANIFEST_FORMAT) != 0)
+	} else if (!format || strcmp(format, MANIFEST_FORMAT) != 0) {
 		warnx("%s: it is not the manifest of a checkpoint", path);
-	else if (json_integer_value(json_object_get(manifest, "version")) > MANIFEST_VERSION)
+	} else if (json_integer_value(json_object_get(manifest, "version")) > MANIFEST_VERSION) {
 		warnx("%s: a newer fermata wrote it; this one knows version %d", path, MANIFEST_VERSION);
-	else if (take_manifest(r, manifest) < 0)
+		code = CLI_CANNOT;
+	} else if (take_manifest(r, manifest) < 0) {
 		warnx("%s: it is damaged", path);
-	else
+	} else {
 		code = 0;
+	}
 	json_decref(manifest);
 	return code;
 }
