@@ -23,7 +23,7 @@ ALL_MODES = 'bare,continue,restart,rounds,random'
 SPECIAL_MODES = {
     'refuse': 'refuse',
 }
-REFUSED = ['epoll', 'eventfd', 'timerfd', 'signalfd', 'inotify', 'fifo', 'lock']
+REFUSED = ['epoll', 'eventfd', 'timerfd', 'signalfd', 'inotify', 'udp', 'lock']
 # Run by root and in a bare user namespace as well.
 EVERYWHERE = ['threads', 'fork_tree', 'sockets']
 
