@@ -180,12 +180,14 @@ static int context_init(struct sr_context *ctx)
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct sr_context *ctx = map_memory(sizeof(*ctx));
-	int err = ctx ? context_init(ctx) : -ENOMEM;
+	int err;
 
+	log_name = "softrdma";
+	err = ctx ? context_init(ctx) : -ENOMEM;
 	if (err) {
 		if (ctx)
 			context_free(ctx);
-		log_error("softrdma: cannot open " SR_NAME ": error %d", -err);
+		log_error("cannot open " SR_NAME ": error %d", -err);
 		errno = -err;
 		return NULL;
 	}

@@ -70,7 +70,7 @@ static struct sr_peer *peer_new(struct sr_context *ctx, uint32_t index)
 	p->local = p->pid == raw_getpid() && !p->no_vm;
 	p->dead = p->mem_fd < 0 && p->no_vm;
 	if (p->dead && locked)
-		log_error("softrdma: the memory of process %d is out of reach: it must be of this user and user namespace, "
+		log_error("the memory of process %d is out of reach: it must be of this user and user namespace, "
 			  "dumpable, and traceable (/proc/sys/kernel/yama/ptrace_scope at most 1)", p->pid);
 	list_add_tail(&ctx->peers, &p->link);
 	return p;

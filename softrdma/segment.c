@@ -2,7 +2,8 @@
 /*
  * Owns the shared directory and the own segment's file and memory.
  *
- *   DIR            $SOFTRDMA_DIR, else /dev/shm/softrdma-UID, mode 0700 and ours, or it is refused
+ *   DIR            $SOFTRDMA_DIR, else the first of /dev/shm/softrdma-UID, softrdma-UID.1, .. that is ours with mode
+ *                  0700 or can be made: in a user namespace another's directory may bear our number
  *   DIR/ctx-III    a context's segment, mode 0600; III: its index in hex, the upper half of its QP numbers
  *   DIR/wk-III-N   its sockets for waking: completion channel N, or 0 for asynchronous events
  *   DIR/new-R      a segment being made
@@ -28,6 +29,7 @@
 #include "softrdma/device.h"
 
 #define ATOMICS_SIZE FM_PAGE_SIZE
+#define NAMES 16
 
 /* xorshift64*, seeded by the kernel at open. Only for names and tags. */
 uint64_t sr_random(struct sr_context *ctx)
@@ -38,15 +40,11 @@ uint64_t sr_random(struct sr_context *ctx)
 	return ctx->rng * 0x2545f4914f6cdd1dull;
 }
 
-static int directory_find(struct sr_context *ctx)
+/* 0: @ctx->dir is there, ours and closed to others; 1: it is another's. */
+static int directory_try(struct sr_context *ctx)
 {
-	const char *env = getenv("SOFTRDMA_DIR");
 	struct stat st;
 
-	if (env && *env)
-		fm_format(ctx->dir, sizeof(ctx->dir), "%s", env);
-	else
-		fm_format(ctx->dir, sizeof(ctx->dir), "/dev/shm/softrdma-%u", (unsigned int)geteuid());
 	/* Room for "/wk-III-NNNN" in a socket's address. */
 	if (strlen(ctx->dir) > sizeof(ctx->dir) - 16)
 		return -ENAMETOOLONG;
@@ -54,11 +52,28 @@ static int directory_find(struct sr_context *ctx)
 		return -errno;
 	if (lstat(ctx->dir, &st))
 		return -errno;
-	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077)) {
-		log_error("softrdma: %s must be a directory of ours with mode 0700", ctx->dir);
-		return -EPERM;
+	return !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077);
+}
+
+static int directory_find(struct sr_context *ctx)
+{
+	const char *env = getenv("SOFTRDMA_DIR");
+	unsigned int uid = geteuid(), i;
+	int err = 1;
+
+	if (env && *env) {
+		fm_format(ctx->dir, sizeof(ctx->dir), "%s", env);
+		err = directory_try(ctx);
 	}
-	return 0;
+	for (i = 0; err == 1 && !(env && *env) && i < NAMES; i++) {
+		fm_format(ctx->dir, sizeof(ctx->dir), i ? "/dev/shm/softrdma-%u.%u" : "/dev/shm/softrdma-%u", uid, i);
+		err = directory_try(ctx);
+	}
+	if (!err)
+		return 0;
+	log_error("%s must be a directory of ours with mode 0700, or SOFTRDMA_DIR name one (error %d)", ctx->dir,
+		  err < 0 ? -err : EPERM);
+	return err < 0 ? err : -EPERM;
 }
 
 static void path_of(struct sr_context *ctx, char *path, uint32_t index)
