@@ -49,7 +49,8 @@ static int program_find(const char *program, char *ret, size_t size)
 			r = program_is_runnable(ret);
 		if (r == 0)
 			return 0;
-		if (r == -EACCES)
+		/* A directory of PATH that cannot be looked into counts as one that has no such file, as in a shell. */
+		if (r == -EACCES && access(ret, F_OK) == 0)
 			found = r;
 		at = at[len] ? at + len + 1 : NULL;
 	}
