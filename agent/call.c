@@ -10,7 +10,8 @@
  * before the instruction.
  *
  * A signal of the program's own that became pending meanwhile must end the call with EINTR, as it would have: then the
- * frame is left alone, and the handler runs on the way out. Signals that are blocked in the frame are no matter: a call that
+ * frame is left alone, and the handler runs on the way out. A call that the kernel has made ready to be restarted is
+ * ended so, too, if that handler has no SA_RESTART. Signals that are blocked in the frame are no matter: a call that
  * opens them for its duration (sigsuspend, ppoll) does so again, atomically, when it is executed again. What remains: a signal that
  * arrives after the look at the pending ones and before the call has begun again runs its handler and the call goes on
  * waiting; this is what happens without us to a program that gets its signal just before the call.
@@ -62,6 +63,14 @@ static const struct rule {
 	{ SYS_sendmsg, AGAIN, 0 },
 	{ SYS_accept, AGAIN, 0 },
 	{ SYS_accept4, AGAIN, 0 },
+};
+
+/* Calls that a handler without SA_RESTART ends with EINTR, and one with it restarts (ERESTARTSYS). Others always restart. */
+static const uint16_t restarted_calls[] = {
+	SYS_read, SYS_readv, SYS_pread64, SYS_preadv, SYS_preadv2, SYS_write, SYS_writev, SYS_pwrite64, SYS_pwritev,
+	SYS_pwritev2, SYS_recvfrom, SYS_recvmsg, SYS_recvmmsg, SYS_sendto, SYS_sendmsg, SYS_sendmmsg, SYS_accept, SYS_accept4,
+	SYS_connect, SYS_wait4, SYS_waitid, SYS_ioctl, SYS_flock, SYS_fcntl, SYS_open, SYS_openat, SYS_splice, SYS_tee,
+	SYS_sendfile, SYS_mq_timedsend, SYS_mq_timedreceive,
 };
 
 static __thread struct timespec rest __attribute__((tls_model("initial-exec")));
@@ -129,8 +138,8 @@ static long call_number(ucontext_t *f, const struct stop_thread *t)
 	return number;
 }
 
-/* True if a handler of the program's is due as soon as we return. */
-static bool signal_is_due(const ucontext_t *f)
+/* True if a handler of the program's is due as soon as we return: one whose flags have none of @without. */
+static bool handler_is_due(const ucontext_t *f, uint64_t without)
 {
 	uint64_t pending = 0, blocked;
 
@@ -140,9 +149,25 @@ static bool signal_is_due(const ucontext_t *f)
 	for (int sig = 1; pending; sig++, pending >>= 1) {
 		struct image_sigaction sa;
 
-		if ((pending & 1) && RAW4(SYS_rt_sigaction, sig, NULL, &sa, RAW_SIGSET_SIZE) == 0 && sa.handler > 1)
+		if ((pending & 1) && RAW4(SYS_rt_sigaction, sig, NULL, &sa, RAW_SIGSET_SIZE) == 0 && sa.handler > 1 &&
+		    !(sa.flags & without))
 			return true;
 	}
+	return false;
+}
+
+/* The kernel has put the frame before the instruction; a handler that is due would have ended the call. */
+static bool restart_is_wrong(const ucontext_t *f, const struct stop_thread *t)
+{
+	const greg_t *g = f->uc_mcontext.gregs;
+	const uint8_t *pc = (const uint8_t *)g[REG_RIP];
+
+	if (t->call < 0 || t->call_pc != (uint64_t)pc + 2 || t->call_sp != (uint64_t)g[REG_RSP] || g[REG_RAX] != t->call ||
+	    pc[0] != 0x0f || pc[1] != 0x05)
+		return false;
+	for (size_t i = 0; i < ARRAY_SIZE(restarted_calls); i++)
+		if (restarted_calls[i] == t->call)
+			return handler_is_due(f, SA_RESTART);
 	return false;
 }
 
@@ -209,13 +234,18 @@ void call_continue(ucontext_t *f, const struct stop_thread *t)
 	const uint8_t *pc = (const uint8_t *)g[REG_RIP];
 	long number;
 
+	if (restart_is_wrong(f, t)) {
+		g[REG_RAX] = -EINTR;
+		g[REG_RIP] += 2;
+		return;
+	}
 	if (g[REG_RAX] != -EINTR || pc[-2] != 0x0f || pc[-1] != 0x05)
 		return;
 	number = call_number(f, t);
 	for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {
 		if (rules[i].call != number)
 			continue;
-		if (!signal_is_due(f) && adjust(f, &rules[i])) {
+		if (!handler_is_due(f, 0) && adjust(f, &rules[i])) {
 			g[REG_RAX] = number;
 			g[REG_RIP] -= 2;
 		}
