@@ -24,13 +24,21 @@
 
 #define REAL_NAME "libibverbs-real.so.1"
 
+/* The shim under another path, a build's hard link for instance, is not the system's library. */
+static int same_file(const char *a, const char *b)
+{
+	struct stat sa, sb;
+
+	return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+}
+
 /* What an earlier launch found; loading the library to ask costs a millisecond. */
 static int real_known(const char *dir, const char *shim, char ret[PATH_MAX])
 {
 	char path[PATH_MAX];
 
 	return snprintf(path, sizeof(path), "%s/" REAL_NAME, dir) < (int)sizeof(path) && realpath(path, ret) &&
-	       strcmp(ret, shim) != 0;
+	       !same_file(ret, shim);
 }
 
 /* Where the system's library is, looked up as the program would look, but past a shim that stands before it. */
@@ -42,7 +50,7 @@ static int real_library(const char *shim, char ret[PATH_MAX])
 		void *handle = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
 		struct link_map *map;
 		int found = handle && dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && realpath(map->l_name, ret) &&
-			    strcmp(ret, shim) != 0;
+			    !same_file(ret, shim);
 
 		if (handle)
 			dlclose(handle);
