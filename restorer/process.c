@@ -92,13 +92,11 @@ void process_start_timers(struct restorer *r)
 {
 	for (int which = ITIMER_REAL; which <= ITIMER_PROF; which++) {
 		const struct image_timer *t = &r->plan->process.timers[which];
-		/* 0: it has run out, and its next round begins when the pending signal is taken */
-		uint64_t value_us = t->value_us ? t->value_us : t->interval_us;
 		struct itimerval v = {
 			.it_interval = { (time_t)(t->interval_us / 1000000), (suseconds_t)(t->interval_us % 1000000) },
-			.it_value = { (time_t)(value_us / 1000000), (suseconds_t)(value_us % 1000000) },
+			.it_value = { (time_t)(t->value_us / 1000000), (suseconds_t)(t->value_us % 1000000) },
 		};
-		int err = value_us ? (int)RAW3(SYS_setitimer, which, &v, NULL) : 0;
+		int err = t->value_us ? (int)RAW3(SYS_setitimer, which, &v, NULL) : 0;
 
 		if (err)
 			fail(r, "starting interval timer", (uint64_t)which, err);
