@@ -25,6 +25,8 @@
 
 #define START_ARGS_MAX 24
 #define START_READY_FD 3
+#define START_IN_USE_NS 2000000000u
+#define START_LEAVING_NS 10000000000u
 
 struct start_args {
 	const char *v[START_ARGS_MAX];
@@ -54,12 +56,19 @@ static void start_number(struct start_args *a, const char *name, unsigned int va
 static int start_args(struct start_args *a, const struct job_options *o)
 {
 	char by_name[80];
+	json_t *utf8;
 
 	*a = (struct start_args){ .v = { "fermata", "coordinator" }, .count = 2 };
 	snprintf(by_name, sizeof(by_name), "fermata-%.63s", o->name);
 	if (paths_absolute(o->dir ? o->dir : by_name, a->dir, sizeof(a->dir)) < 0) {
 		log_error("--dir %s: the path is too long", o->dir ? o->dir : by_name);
 		return -ENAMETOOLONG;
+	}
+	utf8 = json_string(a->dir);
+	json_decref(utf8);
+	if (!utf8) {
+		log_error("--dir %s: the path is not valid UTF-8", a->dir);
+		return -EINVAL;
 	}
 	start_arg(a, "--job", o->name);
 	start_arg(a, "--dir", a->dir);
@@ -157,18 +166,34 @@ static int start_check_number(const char *job, json_t *status, const char *key, 
 	return start_conflict(job, option, has_text, wanted_text);
 }
 
-/* A job that runs is joined with its own options; one that was given otherwise is an error, not ignored. */
-static int start_check_options(const struct job_options *o, struct job *job)
+/* The coordinator's status, or NULL after it has been said why not. */
+static json_t *start_status(struct job *job)
 {
 	char *text = NULL;
 	json_t *status;
-	int r = job_status(job, &text);
 
-	if (r < 0)
-		return r;
+	if (job_status(job, &text) < 0)
+		return NULL;
 	status = json_loads(text, 0, NULL);
 	free(text);
-	r = start_check_text(o->name, status, "dir", o->dir);
+	return status;
+}
+
+static bool start_is_ending(json_t *status)
+{
+	const char *phase = json_string_value(json_object_get(status, "phase"));
+
+	return phase && !strcmp(phase, "ending");
+}
+
+/* A job that runs is joined with its own options; one that was given otherwise is an error, not ignored. -EAGAIN: it is ending. */
+static int start_check_options(const struct job_options *o, struct job *job)
+{
+	json_t *status = start_status(job);
+	int r = !status ? -EPROTO : start_is_ending(status) ? -EAGAIN : 0;
+
+	if (r == 0)
+		r = start_check_text(o->name, status, "dir", o->dir);
 	if (r == 0)
 		r = start_check_text(o->name, status, "compress", o->compress);
 	if (r == 0)
@@ -181,62 +206,82 @@ static int start_check_options(const struct job_options *o, struct job *job)
 	return r;
 }
 
-static bool start_has_processes(struct job *job)
+static void start_pause(void)
 {
-	char *text = NULL;
-	json_t *status;
-	bool has;
+	struct timespec pause = { .tv_nsec = 20000000 };
 
-	if (job_status(job, &text) < 0)
-		return false;
-	status = json_loads(text, 0, NULL);
-	has = json_array_size(json_object_get(status, "processes")) > 0;
+	nanosleep(&pause, NULL);
+}
+
+/* Processes that were killed a moment ago may still be on their way out: they get a shorter time than an empty job. */
+static bool start_is_in_use(const char *name)
+{
+	json_t *status = NULL;
+	struct job job;
+	bool in_use;
+
+	if (job_connect(name, &job) == 0)
+		status = start_status(&job);
+	in_use = status && !start_is_ending(status) && json_array_size(json_object_get(status, "processes"));
 	json_decref(status);
-	free(text);
-	return has;
+	job_close(&job);
+	return in_use;
 }
 
 /* A restart often follows right upon the end of its job, whose coordinator is then just leaving. */
 static int start_wait_gone(const char *name)
 {
-	uint64_t deadline = raw_now_ns() + 5000000000u;
+	uint64_t begin = raw_now_ns();
 	char jobdir[RUNDIR_PATH_MAX];
-	struct job job;
 
 	while (rundir_find(name, jobdir) == 0) {
-		struct timespec pause = { .tv_nsec = 50000000 };
-		bool has = job_connect(name, &job) == 0 && start_has_processes(&job);
+		uint64_t patience = start_is_in_use(name) ? START_IN_USE_NS : START_LEAVING_NS;
 
-		job_close(&job);
-		if (has || raw_now_ns() > deadline) {
-			log_error("job %s is still running: end it first, or restart under another --job", name);
+		if (raw_now_ns() - begin > patience) {
+			log_error("job %s is still running: end it first, or choose another job name", name);
 			return -EEXIST;
 		}
-		nanosleep(&pause, NULL);
+		start_pause();
 	}
 	return 0;
 }
 
-int job_start(const struct job_options *o, struct job *ret)
+/* Under the start lock. -EAGAIN: its coordinator is about to leave, which needs that lock. */
+static int start_or_join(const struct job_options *o, struct job *ret)
 {
 	char jobdir[RUNDIR_PATH_MAX];
+	int r;
+
+	if (rundir_find(o->name, jobdir) < 0)
+		return start_coordinator(o);
+	r = job_connect(o->name, ret);
+	if (r == 0)
+		r = start_check_options(o, ret);
+	/* The question has made it a command's connection; a process needs one that is nobody's yet. */
+	job_close(ret);
+	return r;
+}
+
+int job_start(const struct job_options *o, struct job *ret)
+{
+	uint64_t deadline = raw_now_ns() + START_LEAVING_NS;
 	int r = o->restart || o->linger ? start_wait_gone(o->name) : 0, lock;
 
 	*ret = (struct job){ .link.fd = -EBADF };
 	if (r < 0)
 		return r;
-	lock = rundir_lock(1);
-	if (lock < 0)
-		return lock;
-	if (rundir_find(o->name, jobdir) == 0) {
-		r = job_connect(o->name, ret);
-		if (r == 0)
-			r = start_check_options(o, ret);
-		/* The question has made it a command's connection; a process needs one that is nobody's yet. */
-		job_close(ret);
-	} else {
-		r = start_coordinator(o);
+	for (;;) {
+		lock = rundir_lock(1);
+		if (lock < 0)
+			return lock;
+		r = start_or_join(o, ret);
+		if (r != -EAGAIN || raw_now_ns() > deadline)
+			break;
+		close(lock);
+		start_pause();
 	}
+	if (r == -EAGAIN)
+		log_error("job %s is being ended, and its processes do not go: end them, or choose another --job", o->name);
 	if (r == 0)
 		r = job_connect(o->name, ret);
 	close(lock);

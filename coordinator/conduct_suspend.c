@@ -56,8 +56,7 @@ bool conduct_suspend_closed(struct coordinator *c)
 	struct member *parent;
 	char name[128];
 
-	connection_accept_all(c);
-	if (c->half_open) {
+	if (!connection_accept_all(c) || c->half_open) {
 		c->foreign_since_ns = 0;
 		return false;
 	}

@@ -36,6 +36,8 @@ void connection_become(struct conn *k, enum conn_state state)
 	k->state = state;
 }
 
+static void connection_incoming(uv_poll_t *poll, int status, int events);
+
 static void connection_free(uv_handle_t *handle)
 {
 	struct conn *k = container_of((uv_poll_t *)handle, struct conn, poll);
@@ -57,6 +59,10 @@ void connection_close(struct conn *k)
 	uv_poll_stop(&k->poll);
 	uv_close((uv_handle_t *)&k->poll, connection_free);
 	close(k->fd);
+	if (c->accept_blocked && c->state != STATE_ENDING) {
+		c->accept_blocked = false;
+		uv_poll_start(&c->listener, UV_READABLE, connection_incoming);
+	}
 	if (k->member) {
 		struct member *m = k->member;
 
@@ -324,7 +330,21 @@ static int connection_accept(struct coordinator *c)
 	return 0;
 }
 
-void connection_accept_all(struct coordinator *c)
+static void connection_incoming(uv_poll_t *poll, int status, int events)
+{
+	connection_accept_all(container_of(poll, struct coordinator, listener));
+}
+
+/* Out of descriptors: those that wait are accepted when others have gone. */
+static void connection_block(struct coordinator *c, int error)
+{
+	if (!c->accept_blocked)
+		log_error("a connection could not be accepted: %s; raise the limit of open files (ulimit -n)", strerror(-error));
+	c->accept_blocked = true;
+	uv_poll_stop(&c->listener);
+}
+
+bool connection_accept_all(struct coordinator *c)
 {
 	int r;
 
@@ -332,12 +352,8 @@ void connection_accept_all(struct coordinator *c)
 		r = connection_accept(c);
 	} while (r == 0 || r == -EINTR || r == -ECONNABORTED);
 	if (r != -EAGAIN)
-		log_error("a connection could not be accepted: %s; raise the limit of open files (ulimit -n)", strerror(-r));
-}
-
-static void connection_incoming(uv_poll_t *poll, int status, int events)
-{
-	connection_accept_all(container_of(poll, struct coordinator, listener));
+		connection_block(c, r);
+	return r == -EAGAIN;
 }
 
 int connection_listen(struct coordinator *c)

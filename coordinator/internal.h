@@ -133,6 +133,7 @@ struct coordinator {
 	uint8_t key[PROTOCOL_KEY_SIZE];
 
 	struct list conns, members;
+	bool accept_blocked;
 	size_t half_open; /* connections that are neither member nor command yet */
 	size_t conn_count, member_count;
 	struct member **buckets;
@@ -162,7 +163,8 @@ struct coordinator {
 
 /* connection.c */
 int connection_listen(struct coordinator *c);
-void connection_accept_all(struct coordinator *c);
+/* False: some could not be accepted, for want of descriptors. */
+bool connection_accept_all(struct coordinator *c);
 void connection_send(struct conn *k, uint16_t type, const void *a, size_t alen, const void *b, size_t blen);
 void connection_send_error(struct conn *k, int error, const char *text);
 void connection_close(struct conn *k);
