@@ -64,6 +64,7 @@ struct sr_context {
 	struct list stalled; /* QPs whose send queue waits */
 	struct lock stalled_lock;
 	_Atomic uint32_t nr_stalled;
+	uint64_t timer_due; /* under stalled_lock; 0: it does not run */
 	uint64_t rng;
 	uint32_t objects; /* that the program has not destroyed */
 	uint32_t next_pd;
@@ -90,6 +91,7 @@ struct sr_channel {
 	struct lock lock;
 	uint32_t number;
 	int sock; /* bound: woken for completion events */
+	_Atomic uint32_t sleepers; /* that no timer wakes */
 };
 
 struct sr_cq {
@@ -185,6 +187,9 @@ int sr_cq_contains(struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive
 void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, struct sr_qp *qp);
 int sr_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int sr_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+
+/* events.c: sleepers on channels look again, and wait on the clock too. */
+void sr_channels_wake(struct sr_context *ctx);
 
 /* async.c */
 void sr_wake(struct sr_context *ctx, uint32_t index, uint32_t number);

@@ -119,16 +119,33 @@ static int event_wait(struct sr_context *ctx, struct sr_channel *ch)
 {
 	struct pollfd p = { .fd = ch->channel.fd, .events = POLLIN };
 	char byte;
+	int r;
 
 	if (fcntl(ch->channel.fd, F_GETFL) & O_NONBLOCK) {
 		errno = EAGAIN;
 		return -1;
 	}
-	if (!atomic_load(&ctx->nr_stalled)) /* restarts after a signal as read(2) does */
-		return recv(ch->sock, &byte, 1, MSG_PEEK) < 0 ? -1 : 0;
-	if (poll(&p, 1, -1) < 0)
-		return -1;
-	return 0;
+	atomic_fetch_add(&ch->sleepers, 1);
+	if (atomic_load(&ctx->nr_stalled))
+		r = poll(&p, 1, -1) < 0 ? -1 : 0;
+	else /* restarts after a signal as read(2) does */
+		r = recv(ch->sock, &byte, 1, MSG_PEEK) < 0 ? -1 : 0;
+	atomic_fetch_sub(&ch->sleepers, 1);
+	return r;
+}
+
+void sr_channels_wake(struct sr_context *ctx)
+{
+	uint32_t i;
+
+	lock_acquire(&ctx->lock);
+	for (i = 0; ctx->channels.used && i < SR_MAX_CHANNEL; i++) {
+		struct sr_channel *ch = ctx->channels.object[i];
+
+		if (ch && atomic_load(&ch->sleepers))
+			sr_wake(ctx, ctx->seg->index, i + 1);
+	}
+	lock_release(&ctx->lock);
 }
 
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq, void **ret_context)

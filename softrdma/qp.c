@@ -125,10 +125,14 @@ static void users_add(struct ibv_qp *qp, uint32_t n)
 		atomic_fetch_add(&sr_srq(qp->srq)->users, n);
 }
 
-/* Back to how it was made. Nobody else is at it, or both locks are held. */
+/*
+ * Back to how it was made. Nobody else is at it, or both locks are held. Sequence numbers go on, so that no old completion in a ring
+ * can be taken for a new one's.
+ */
 static void queues_reset(struct sr_context *ctx, struct sr_qp *qp)
 {
 	struct sr_shm_qp *q = qp->shm;
+	uint32_t seq = atomic_load(&q->sq_tail);
 
 	if (q->in_hand && qp->rq->shm->shared)
 		sr_rq_give(qp->rq, q->in_hand - 1);
@@ -137,11 +141,11 @@ static void queues_reset(struct sr_context *ctx, struct sr_qp *qp)
 	q->dest_qpn = 0;
 	q->access = 0;
 	q->timeout = q->retry_cnt = q->rnr_retry = q->own_rnr_timer = q->min_rnr_timer = 0;
-	atomic_store(&q->sq_head, 0);
-	atomic_store(&q->sq_tail, 0);
-	atomic_store(&q->sq_freed, 0);
+	atomic_store(&q->sq_head, seq);
+	atomic_store(&q->sq_freed, seq);
 	atomic_store(&q->stall, SR_STALL_NONE);
-	q->peer_epoch = q->rx_seq = q->bounce_head = 0;
+	q->peer_epoch = q->bounce_head = 0;
+	q->rx_seq++;
 	atomic_store(&q->bounce_tail, 0);
 	if (!qp->rq->shm->shared)
 		sr_rq_reset(qp->rq);
@@ -158,6 +162,8 @@ static void shm_fill(struct sr_context *ctx, struct sr_qp *qp, struct ibv_qp_ini
 	q->recv_cq = offset(ctx, sr_cq(init->recv_cq)->shm);
 	q->rq = offset(ctx, qp->rq->shm);
 	atomic_store(&q->peer_waits, 0);
+	atomic_store(&q->sq_tail, (uint32_t)sr_random(ctx));
+	q->rx_seq = (uint32_t)sr_random(ctx);
 	queues_reset(ctx, qp);
 	q->qpn = ctx->seg->index << SR_QP_BITS | qp->number;
 	atomic_store(&ctx->seg->qp_off[qp->number], offset(ctx, q));
@@ -196,7 +202,9 @@ struct ibv_qp *sr_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 	qp->qp = (struct ibv_qp){ .context = pd->context, .qp_context = init->qp_context, .pd = pd,
 				  .send_cq = init->send_cq, .recv_cq = init->recv_cq, .srq = init->srq,
 				  .handle = qp->number, .state = IBV_QPS_RESET, .qp_type = init->qp_type };
+	lock_acquire(&ctx->lock);
 	shm_fill(ctx, qp, init);
+	lock_release(&ctx->lock);
 	qp->qp.qp_num = qp->shm->qpn;
 	users_add(&qp->qp, 1);
 	return &qp->qp;

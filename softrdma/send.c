@@ -97,23 +97,32 @@ void sr_kick(struct sr_context *ctx, struct sr_qp *qp)
 
 /* ---- stalled queues ---- */
 
+/* @ns from now; 0: never. An armed timer is left alone if it comes in time. stalled_lock held. */
 static void timer_set(struct sr_context *ctx, uint64_t ns)
 {
 	struct itimerspec its = { .it_value = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) } };
+	uint64_t now = ns ? raw_now_ns() : 0;
 
+	if (ns && ctx->timer_due > now && ctx->timer_due <= now + ns)
+		return;
+	ctx->timer_due = ns ? now + ns : 0;
 	timerfd_settime(ctx->timer_fd, 0, &its, NULL);
 }
 
 void sr_stalled_add(struct sr_context *ctx, struct sr_qp *qp)
 {
+	int first = 0;
+
 	lock_acquire(&ctx->stalled_lock);
 	if (!qp->on_stalled) {
 		qp->on_stalled = 1;
 		list_add_tail(&ctx->stalled, &qp->stalled_link);
-		atomic_fetch_add(&ctx->nr_stalled, 1);
+		first = !atomic_fetch_add(&ctx->nr_stalled, 1);
 		timer_set(ctx, TICK_MIN_NS);
 	}
 	lock_release(&ctx->stalled_lock);
+	if (first)
+		sr_channels_wake(ctx);
 }
 
 void sr_stalled_del(struct sr_context *ctx, struct sr_qp *qp)
