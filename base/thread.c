@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Worker threads by raw clone. Owns nothing: the caller gives the stack and the futex word. The kernel clears the word and wakes
- * its waiters when the thread has left user space for good (CLONE_CHILD_CLEARTID), so that after a join the stack may go.
- * That wake is not a private one, hence neither is the wait.
+ * Worker threads by raw clone. Owns nothing: the caller gives the stack and the futex word. The kernel
+ * clears the word and wakes its waiters when the thread has left user space for good (CLONE_CHILD_CLEARTID),
+ * so that after a join the stack may go. That wake is not a private one, hence neither is the wait.
  */
 #include "base/thread.h"
 

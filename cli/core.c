@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fermata core: an image as a plain core file. An image is one as it lies, so this is a copy that keeps the holes; it expands
- * what a debugger could not read otherwise. The copy has its name only when it is complete.
+ * fermata core: an image as a plain core file. An image is one as it lies, so this is a copy that keeps the
+ * holes; it expands what a debugger could not read otherwise. The copy has its name only when it is
+ * complete.
  */
 #include <err.h>
 #include <errno.h>
@@ -24,7 +25,8 @@ static const char core_help[] =
 	"Writes an image as a core file for debuggers, after checking it: gdb PROG OUT.\n"
 	"  -f, --force  overwrite OUT\n"
 	"      --json   the result as JSON\n"
-	"Exit status: 0 written; 3 there is no such image; 5 it is of a newer version; 6 it is damaged; 1 OUT cannot be written.\n";
+	"Exit status: 0 written; 3 there is no such image; 5 it is of a newer version; 6 it is damaged;\n"
+	"1 OUT cannot be written.\n";
 
 static const struct option core_long[] = {
 	{ "force", no_argument, NULL, 'f' },

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fermata inspect: what an image or a checkpoint holds, in words (here) or as JSON (inspect_json.c). Reads structure only;
- * whether the memory is whole is `fermata verify`'s matter.
+ * fermata inspect: what an image or a checkpoint holds, in words (here) or as JSON (inspect_json.c). Reads
+ * structure only; whether the memory is whole is `fermata verify`'s matter.
  */
 #include "cli/inspect.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* An image as JSON, for fermata inspect --json. Addresses and masks are strings of hexadecimal digits: JSON's numbers are too narrow. */
+/*
+ * An image as JSON, for fermata inspect --json. Addresses and masks are strings of hexadecimal digits: JSON's
+ * numbers are too narrow.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fermata verify: reads every byte of a checkpoint, or of one image, against its checksums and the manifest. Every image that is not
- * whole is named, not the first one only.
+ * fermata verify: reads every byte of a checkpoint, or of one image, against its checksums and the manifest.
+ * Every image that is not whole is named, not the first one only.
  */
 #include <err.h>
 #include <errno.h>

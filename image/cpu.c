@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a CPU can do, as far as a program may have built on it: glibc picks its string functions once, at start, by these bits,
- * and a signal frame holds an XSAVE area in this CPU's layout. Without libc state. Owns nothing.
+ * What a CPU can do, as far as a program may have built on it: glibc picks its string functions once, at
+ * start, by these bits, and a signal frame holds an XSAVE area in this CPU's layout. Without libc state.
+ * Owns nothing.
  *
  * Bits that name what only a kernel uses (virtualisation, mitigations, timers) are probed but not compared.
  */
@@ -150,7 +151,9 @@ static void names_add_states(struct names *n, const struct image_cpu *image, con
 		else if (moved)
 			names_add(n, "xsave layout of ", i < ARRAY_SIZE(states) && states[i] ? states[i] : other);
 	}
-	/* The kernel restores no more than FP and SSE from a signal frame whose area is larger than its own. */
+	/*
+	 * The kernel restores no more than FP and SSE from a signal frame whose area is larger than its own.
+	 */
 	if (!n->count && image->xsave_size > host->xsave_size) {
 		fm_format(other, sizeof(other), "%u", image->xsave_size);
 		names_add(n, "xsave area of bytes: ", other);

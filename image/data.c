@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Writes the data area with several threads. Without libc state; the threads share a thread pointer and touch no TLS.
+ * Writes the data area with several threads. Without libc state; the threads share a thread pointer and
+ * touch no TLS.
  *
- * There are two queues of work over the same blocks (1 MiB): to write them and to sum them. A lane (thread) works on one
- * of the queues until it is empty, then helps with the sums. Half of the lanes write, from the program's memory straight to the disk, long
- * stretches in ascending order; the others sum at the same time. One writer that never waits for a sum is faster than two that
- * each sum and write in turns: file systems let one thread at a time extend a file.
+ * There are two queues of work over the same blocks (1 MiB): to write them and to sum them. A lane (thread)
+ * works on one of the queues until it is empty, then helps with the sums. Half of the lanes write, from the
+ * program's memory straight to the disk, long stretches in ascending order; the others sum at the same time.
+ * One writer that never waits for a sum is faster than two that each sum and write in turns: file systems
+ * let one thread at a time extend a file.
  *
- * A block that lies whole within one direct run is written and summed in place. Every other block (small runs side by side, memory
- * that may not be readable, that changes) is first gathered in a buffer of the writing lane, and the buffer is summed and written.
+ * A block that lies whole within one direct run is written and summed in place. Every other block (small
+ * runs side by side, memory that may not be readable, that changes) is first gathered in a buffer of the
+ * writing lane, and the buffer is summed and written.
  *
- * Why sum and data agree although direct memory is read twice: no thread of the program runs, and this code writes to runs that
- * are marked or found to be live, which are gathered. A device could still write into registered memory, but the DRAIN
- * phase before this one ends only when no operation of any process of the job is outstanding: there is nothing left that a device
- * would carry out. Were that broken, the checksum would say so at the next verify, which is wanted.
+ * Why sum and data agree although direct memory is read twice: no thread of the program runs, and this code
+ * writes to runs that are marked or found to be live, which are gathered. A device could still write into
+ * registered memory, but the DRAIN phase before this one ends only when no operation of any process of the
+ * job is outstanding: there is nothing left that a device would carry out. Were that broken, the checksum
+ * would say so at the next verify, which is wanted.
  *
  * Errors: the first one is kept (image_fail), every lane stops at its next claim.
  */
@@ -102,7 +106,10 @@ int image_pwrite(struct image_file *f, const void *data, uint64_t length, uint64
 	return 0;
 }
 
-/* The kernel could not read memory in place: by way of the buffer, which is free while direct bytes are pending. */
+/*
+ * The kernel could not read memory in place: by way of the buffer, which is free while direct bytes are
+ * pending.
+ */
 static int lane_write_copied(struct lane *l)
 {
 	uint64_t done, n;
@@ -252,7 +259,10 @@ static bool is_live(const struct image_dump *d, uint64_t start, uint64_t end)
 	return false;
 }
 
-/* The length of a block; l->placed becomes the run that it begins in. NULL, or where all of the block lies in direct memory. */
+/*
+ * The length of a block; l->placed becomes the run that it begins in. NULL, or where all of the block lies in
+ * direct memory.
+ */
 static const char *lane_find(struct lane *l, uint64_t block, uint64_t *ret_length)
 {
 	const struct image_file *f = l->f;
@@ -393,7 +403,8 @@ int image_data_write(struct image_file *f)
 	for (made = 1; made < count; made++) {
 		struct lane *l = &lanes[made];
 
-		if (!lane_init(l, f, false, made % 2 == 0) || raw_thread_spawn(&l->thread, lane_run, l, l->stack, STACK_SIZE)) {
+		if (!lane_init(l, f, false, made % 2 == 0) ||
+		    raw_thread_spawn(&l->thread, lane_run, l, l->stack, STACK_SIZE)) {
 			lane_done(l);
 			break;
 		}

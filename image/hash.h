@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The image's checksums, without libc state. A 128-bit one is in its canonical (big-endian) form, as xxhsum prints it. */
+/*
+ * The image's checksums, without libc state. A 128-bit one is in its canonical (big-endian) form, as xxhsum
+ * prints it.
+ */
 #pragma once
 
 #include <stddef.h>

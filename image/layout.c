@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Where everything stands in an image that is being written: counts headers and notes, places the runs, builds the head and the
- * tail in scratch memory. Without libc state. Owns the scratch memory of struct image_file, from image_layout() to
- * image_layout_done(); it is mapped after the caller listed its mappings, so no run holds it.
+ * Where everything stands in an image that is being written: counts headers and notes, places the runs,
+ * builds the head and the tail in scratch memory. Without libc state. Owns the scratch memory of struct
+ * image_file, from image_layout() to image_layout_done(); it is mapped after the caller listed its mappings,
+ * so no run holds it.
  *
- *	head | run 0 | run 1 | ... | tail		data_start and all runs are page-aligned, so that whole runs can go
- *	     ^ data_start          ^ data_end		to the disk from where they lie
+ *	head | run 0 | run 1 | ... | tail	data_start and all runs are page-aligned, so that whole
+ *	     ^ data_start          ^ data_end	runs can go to the disk from where they lie
  */
 #include <errno.h>
 #include <string.h>
@@ -33,9 +34,10 @@ static bool run_has_data(const struct image_run *r)
 }
 
 /*
- * Read in place is anonymous memory that the CPU may read and that nobody writes to while no thread of the program runs. All else
- * is copied by the kernel, which answers with an error where a load would be a signal: a page behind the end of a
- * file (SIGBUS), a guard page. The stack that this runs on changes while it is written.
+ * Read in place is anonymous memory that the CPU may read and that nobody writes to while no thread of the
+ * program runs. All else is copied by the kernel, which answers with an error where a load would be a
+ * signal: a page behind the end of a file (SIGBUS), a guard page. The stack that this runs on changes while
+ * it is written.
  */
 static bool run_is_direct(const struct image_run *r, const struct image_mapping *m, uint64_t stack)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reads manifest.json of a checkpoint. Hosted. Owns struct manifest. A directory is a checkpoint when it has that file: the coordinator
- * writes it last, before the rename that commits. Nothing in it is trusted: names of images stay within the directory.
+ * Reads manifest.json of a checkpoint. Hosted. Owns struct manifest. A directory is a checkpoint when it has
+ * that file: the coordinator writes it last, before the rename that commits. Nothing in it is trusted: names
+ * of images stay within the directory.
  */
 #include "image/manifest.h"
 

@@ -33,8 +33,9 @@ struct manifest {
 };
 
 /*
- * @path: a checkpoint's directory, or a job's: then the newest complete checkpoint in it. 0, or with @ret_error filled in
- * -ENOENT (nothing to restart), -EPROTONOSUPPORT (of a newer version), -EBADMSG (damaged), or -errno.
+ * @path: a checkpoint's directory, or a job's: then the newest complete checkpoint in it. 0, or with
+ * @ret_error filled in -ENOENT (nothing to restart), -EPROTONOSUPPORT (of a newer version), -EBADMSG
+ * (damaged), or -errno.
  */
 int manifest_open(const char *path, struct manifest **ret, struct image_error *ret_error);
 struct manifest *manifest_free(struct manifest *m);

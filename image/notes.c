@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The head notes of an image: the standard ones, for debuggers, and ours. Built twice by the same code, first to count the bytes.
- * Without libc state. Owns nothing.
+ * The head notes of an image: the standard ones, for debuggers, and ours. Built twice by the same code,
+ * first to count the bytes. Without libc state. Owns nothing.
  */
 #include <string.h>
 #include <sys/procfs.h>

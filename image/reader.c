@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Opens an image: finds its parts and checks them in the order that doc/image-format.md gives. Hosted. Owns struct image.
+ * Opens an image: finds its parts and checks them in the order that doc/image-format.md gives. Hosted. Owns
+ * struct image.
  *
- * Nothing in the file is trusted: each number is checked against the file's size before it is used, and sums of two are checked
- * for overflow. The head is mapped, the tail and the blocks are read. A file that is cut while it is open can end the
- * reader with SIGBUS; checkpoints are never changed once they have their name.
+ * Nothing in the file is trusted: each number is checked against the file's size before it is used, and sums
+ * of two are checked for overflow. The head is mapped, the tail and the blocks are read. A file that is cut
+ * while it is open can end the reader with SIGBUS; checkpoints are never changed once they have their name.
  */
 #include <errno.h>
 #include <fcntl.h>

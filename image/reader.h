@@ -32,7 +32,10 @@ struct image_note_view {
 	const void *data; /* aligned to 8 */
 };
 
-/* Maps the file and checks all of its structure and the head digest, not the blocks. 0 or -errno and @ret_error. */
+/*
+ * Maps the file and checks all of its structure and the head digest, not the blocks. 0 or -errno and
+ * @ret_error.
+ */
 int image_open(const char *path, struct image **ret, struct image_error *ret_error);
 /* The same of a descriptor, which it takes also on failure; @name stands in messages. */
 int image_open_fd(int fd, const char *name, struct image **ret, struct image_error *ret_error);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The vendor notes of an image that is being read: copied to aligned memory, decoded, checked. Hosted. Fills in struct image.
+ * The vendor notes of an image that is being read: copied to aligned memory, decoded, checked. Hosted. Fills
+ * in struct image.
  *
- * Structs may be longer (newer minor version) or shorter (older) than ours: decode() takes what there is and leaves zeros for the rest.
+ * Structs may be longer (newer minor version) or shorter (older) than ours: decode() takes what there is and
+ * leaves zeros for the rest.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +119,8 @@ static bool read_mappings(struct image *i, const struct image_note_view *n)
 
 	decode(n, &h, sizeof(h));
 	left = n->length < sizeof(h) ? 0 : n->length - sizeof(h);
-	if (!h.entry_size || h.entry_size % 8 || h.count > left / h.entry_size || h.paths_length != left - h.count * (uint64_t)h.entry_size)
+	if (!h.entry_size || h.entry_size % 8 || h.count > left / h.entry_size ||
+	    h.paths_length != left - h.count * (uint64_t)h.entry_size)
 		return false;
 	i->paths = (const char *)at + h.count * (uint64_t)h.entry_size;
 	i->paths_length = h.paths_length;

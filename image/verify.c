@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Checks the blocks of an image against their checksums, several at a time. Hosted. Owns nothing beyond the call.
+ * Checks the blocks of an image against their checksums, several at a time. Hosted. Owns nothing beyond the
+ * call.
  *
- * The lowest bad block is the one that is named: a thread that finds one lowers the limit up to which all go on, so
- * that every block below it has been checked when they end.
+ * The lowest bad block is the one that is named: a thread that finds one lowers the limit up to which all go
+ * on, so that every block below it has been checked when they end.
  */
 #include <errno.h>
 #include <pthread.h>

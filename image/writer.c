@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Writes the image of the process that it runs in: makes the file, lets layout.c build the head, data.c write the memory, then
- * seals, syncs, or on any error removes the file and says why in words. Without libc state.
+ * Writes the image of the process that it runs in: makes the file, lets layout.c build the head, data.c
+ * write the memory, then seals, syncs, or on any error removes the file and says why in words. Without libc
+ * state.
  *
- * Invariants: at return the process has the mappings, threads and descriptors that it had before. The order of writing is head,
- * data, tail, sync, so that a file whose writing was cut off is found to be truncated.
+ * Invariants: at return the process has the mappings, threads and descriptors that it had before. The order
+ * of writing is head, data, tail, sync, so that a file whose writing was cut off is found to be truncated.
  *
- * All writes are whole pages at page-aligned places, as O_DIRECT wants; the file is cut to its true length at the end. It is not set
- * to its length before: ext4 (6.18) writes into a hole below the file's end more slowly than it extends the file, as it then converts
- * unwritten extents.
+ * All writes are whole pages at page-aligned places, as O_DIRECT wants; the file is cut to its true length
+ * at the end. It is not set to its length before: ext4 (6.18) writes into a hole below the file's end more
+ * slowly than it extends the file, as it then converts unwritten extents.
  */
 #include <errno.h>
 #include <string.h>

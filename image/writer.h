@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Writes one process's image from inside that process, without libc state: raw system calls and its caller's memory only.
+ * Writes one process's image from inside that process, without libc state: raw system calls and its caller's
+ * memory only.
  */
 #pragma once
 
@@ -9,7 +10,10 @@
 
 #include "image/record.h"
 
-/* A run of memory to be saved. Runs are page-aligned, ascending, do not overlap and lie within one mapping each. */
+/*
+ * A run of memory to be saved. Runs are page-aligned, ascending, do not overlap and lie within one mapping
+ * each.
+ */
 struct image_run {
 	uint64_t start, end;
 	uint32_t prot; /* PROT_* of the mapping, for the program header */
@@ -61,11 +65,12 @@ struct image_written {
 };
 
 /*
- * @dump->notes must hold SIGNALS, CPU and HOST. The stack that this is called on may lie in a run; other memory that
- * changes meanwhile must be in @dump->live or in runs marked LIVE. Mappings made meanwhile are gone on return.
+ * @dump->notes must hold SIGNALS, CPU and HOST. The stack that this is called on may lie in a run; other
+ * memory that changes meanwhile must be in @dump->live or in runs marked LIVE. Mappings made meanwhile are
+ * gone on return.
  *
- * Writes and syncs @name in the directory @dirfd, mode 0600; it must not exist. 0, or -errno after removing it. @ret_text gets the
- * cause in words on error.
+ * Writes and syncs @name in the directory @dirfd, mode 0600; it must not exist. 0, or -errno after removing
+ * it. @ret_text gets the cause in words on error.
  */
 int image_write(int dirfd, const char *name, const struct image_dump *dump, struct image_written *ret, char *ret_text,
 		size_t text_size);

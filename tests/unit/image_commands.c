@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The manifest's reader, and what `fermata inspect | verify | core` say and return: FERMATA names the command. */
+/*
+ * The manifest's reader, and what `fermata inspect | verify | core` say and return: FERMATA names the command.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>

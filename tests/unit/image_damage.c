@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the reader says of images that are not whole: each kind of damage in each region, and what the writer says when it cannot. */
+/*
+ * What the reader says of images that are not whole: each kind of damage in each region, and what the writer
+ * says when it cannot.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>

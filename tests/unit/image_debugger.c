@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A debugger sees the truth in an image: this process stops its threads in known places, writes itself, and gdb must show
- * each stack, with the functions of the program and of its shared libraries. readelf and eu-stack must take the file too.
+ * A debugger sees the truth in an image: this process stops its threads in known places, writes itself, and
+ * gdb must show each stack, with the functions of the program and of its shared libraries. readelf and
+ * eu-stack must take the file too.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -87,7 +88,8 @@ static void *run_semaphore(void *arg)
 
 static void add_mapping(uint64_t start, uint64_t end, const char *rights, uint64_t offset, const char *path, uint32_t *length)
 {
-	uint32_t n = s.dump.mapping_count, prot = (rights[0] == 'r' ? 1 : 0) | (rights[1] == 'w' ? 2 : 0) | (rights[2] == 'x' ? 4 : 0);
+	uint32_t prot = (rights[0] == 'r' ? 1 : 0) | (rights[1] == 'w' ? 2 : 0) | (rights[2] == 'x' ? 4 : 0);
+	uint32_t n = s.dump.mapping_count;
 	bool file = path[0] == '/';
 
 	mappings[n] = (struct image_mapping){ .start = start, .end = end, .prot = prot, .offset = offset,
@@ -207,7 +209,8 @@ static int look(const char *directory)
 	exe[readlink("/proc/self/exe", exe, sizeof(exe) - 1)] = 0;
 	snprintf(command, sizeof(command), "gdb -nx -batch -ex 'thread apply all bt' %s %s/image 2>&1", exe, directory);
 	missing += grep(command, stacks);
-	snprintf(command, sizeof(command), "gdb -nx -batch -ex bt -ex 'info sharedlibrary' -ex 'info all-registers' %s %s/image 2>&1", exe, directory);
+	snprintf(command, sizeof(command), "gdb -nx -batch -ex bt -ex 'info sharedlibrary' -ex 'info all-registers' %s %s/image 2>&1",
+		 exe, directory);
 	missing += grep(command, selected);
 	snprintf(command, sizeof(command), "readelf -aW %s/image 2>&1", directory);
 	missing += grep(command, notes);

@@ -150,7 +150,10 @@ static void test_memory(void **state)
 	munmap(base, total);
 }
 
-/* Memory of zeros with a few bytes in it takes little room on the disk and reads as it was (3 pages are no hole). */
+/*
+ * Memory of zeros with a few bytes in it takes little room on the disk and reads as it was (3 pages are no
+ * hole).
+ */
 static void test_holes(void **state)
 {
 	const size_t size = 64 * MIB;
