@@ -20,6 +20,7 @@
 
 #include "agent/plugins.h"
 #include "agent/wrap.h"
+#include "base/fault.h"
 
 struct agent agent = { .link = { .fd = -EBADF } };
 struct arena agent_arena;
@@ -163,6 +164,8 @@ __attribute__((constructor)) static void agent_main(void)
 
 	if (level)
 		log_level = (enum log_level)atoi(level);
+	if (fault_init(getenv("FERMATA_FAULT")))
+		log_warn("FERMATA_FAULT names no fault point: ignored");
 	wrap_resolve();
 	agent.signal = AGENT_SIGNAL;
 	agent.pid = (uint32_t)raw_getpid();

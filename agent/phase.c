@@ -19,6 +19,7 @@
 #include "agent/fd.h"
 #include "agent/memory.h"
 #include "agent/plugins.h"
+#include "base/fault.h"
 #include "image/writer.h"
 
 #define CHILDREN_MAX 4096u
@@ -182,6 +183,19 @@ static int answer(const struct msg_phase *m, struct msg_phase_done *done)
 	return r;
 }
 
+#define FAULTS(phase) [PHASE_##phase] = { FAULT_AGENT_BEFORE_##phase, FAULT_AGENT_AFTER_##phase }
+static const struct {
+	enum fault before, after;
+} faults[] = { FAULTS(SUSPEND), FAULTS(QUIESCE),  FAULTS(DRAIN),   FAULTS(WRITE),     FAULTS(RESUME),
+	       FAULTS(RECREATE), FAULTS(PUBLISH), FAULTS(RECONNECT), FAULTS(REFILL) };
+
+static int fault_at(uint32_t phase, bool after)
+{
+	int r = phase < ARRAY_SIZE(faults) ? fault_point(after ? faults[phase].after : faults[phase].before) : 0;
+
+	return r ? fermata_fail(r, "process %u fails here because FERMATA_FAULT asks for it", agent.pid) : 0;
+}
+
 static int take_phase(const struct link_message *lm)
 {
 	struct msg_phase m;
@@ -190,17 +204,21 @@ static int take_phase(const struct link_message *lm)
 	if (lm->length < sizeof(m))
 		return -EPROTO;
 	memcpy(&m, lm->data, sizeof(m));
-	if (m.phase == PHASE_RESUME) {
-		if (agent.restart.size) {
-			restart_done();
-		} else {
-			resume(m.reason);
-		}
-		return 0;
-	}
 	agent.fail_text[0] = 0;
 	memset(&done, 0, sizeof(done));
-	done.status = run(&m, &done);
+	done.status = fault_at(m.phase, false);
+	if (m.phase == PHASE_RESUME) {
+		if (agent.restart.size)
+			restart_done();
+		else
+			resume(m.reason);
+		(void)fault_at(m.phase, true);
+		return 0;
+	}
+	if (!done.status)
+		done.status = run(&m, &done);
+	if (done.status >= 0 && fault_at(m.phase, true))
+		done.status = -EIO;
 	return answer(&m, &done);
 }
 
