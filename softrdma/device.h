@@ -148,8 +148,7 @@ static inline struct sr_qp *sr_qp(struct ibv_qp *qp) { return container_of(qp, s
 int sr_segment_create(struct sr_context *ctx);
 void sr_segment_destroy(struct sr_context *ctx);
 void sr_segment_sweep(struct sr_context *ctx);
-/* *ret_locked: somebody holds its file, so its process or a child of it lives. */
-struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index, int *ret_locked);
+struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index);
 int sr_atomics_map(struct sr_context *ctx);
 /* Zeroed memory in the own segment, under ctx->lock; NULL when there is none. */
 void *sr_shm_alloc(struct sr_context *ctx, size_t size);

@@ -53,9 +53,10 @@ static int mem_open(struct sr_peer *p)
 
 static struct sr_peer *peer_new(struct sr_context *ctx, uint32_t index)
 {
-	int locked;
-	struct sr_seg *seg = sr_segment_map(ctx, index, &locked);
+	struct sr_seg *seg = sr_segment_map(ctx, index);
 	struct sr_peer *p = seg ? arena_alloc(&ctx->arena, sizeof(*p)) : NULL;
+
+	int refused;
 
 	if (!p) {
 		if (seg)
@@ -66,10 +67,12 @@ static struct sr_peer *peer_new(struct sr_context *ctx, uint32_t index)
 	p->token = seg->token;
 	p->pid = seg->pid;
 	p->mem_fd = mem_open(p);
+	errno = 0;
 	p->no_vm = !cookie_by_vm(p);
+	refused = errno == EPERM;
 	p->local = p->pid == raw_getpid() && !p->no_vm;
 	p->dead = p->mem_fd < 0 && p->no_vm;
-	if (p->dead && locked)
+	if (p->dead && refused)
 		log_error("the memory of process %d is out of reach: it must be of this user and user namespace, "
 			  "dumpable, and traceable (/proc/sys/kernel/yama/ptrace_scope at most 1)", p->pid);
 	list_add_tail(&ctx->peers, &p->link);

@@ -88,13 +88,13 @@ int sr_socket_path(struct sr_context *ctx, struct sockaddr_un *sa, uint32_t inde
 		     fm_format(sa->sun_path, sizeof(sa->sun_path), "%s/wk-%03x-%u", ctx->dir, index, number));
 }
 
-static int lock_file(int fd, int cmd)
+static int lock_file(int fd)
 {
 	struct flock fl = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 
-	if (fcntl(fd, cmd, &fl))
+	if (fcntl(fd, F_OFD_SETLK, &fl))
 		return -errno;
-	return cmd == F_OFD_GETLK && fl.l_type != F_UNLCK;
+	return 0;
 }
 
 /* Memory now, or an error: never a SIGBUS later. */
@@ -148,7 +148,7 @@ static int sweep_entry(const char *name, void *arg)
 	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return 0;
-	if (!lock_file(fd, F_OFD_SETLK) && !fstat(fd, &of_fd) && !lstat(path, &of_path) &&
+	if (!lock_file(fd) && !fstat(fd, &of_fd) && !lstat(path, &of_path) &&
 	    of_fd.st_ino == of_path.st_ino && of_fd.st_dev == of_path.st_dev) {
 		one.index = parse_hex(name + 4);
 		if (is_ctx)
@@ -175,7 +175,7 @@ static int file_make(struct sr_context *ctx, char *path)
 	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
-	err = lock_file(fd, F_OFD_SETLK);
+	err = lock_file(fd);
 	if (!err && ftruncate(fd, SR_SEG_SIZE))
 		err = -errno;
 	if (!err && reserve(fd, 0, offsetof(struct sr_seg, key)))
@@ -273,7 +273,7 @@ void sr_segment_destroy(struct sr_context *ctx)
 	close(ctx->seg_fd);
 }
 
-struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index, int *ret_locked)
+struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index)
 {
 	char path[SR_PATH_MAX + 32];
 	struct sr_seg *seg;
@@ -287,7 +287,6 @@ struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index, int *ret_l
 	seg = MAP_FAILED;
 	if (!fstat(fd, &st) && st.st_uid == geteuid() && st.st_size == (off_t)SR_SEG_SIZE)
 		seg = mmap(NULL, SR_SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-	*ret_locked = lock_file(fd, F_OFD_GETLK) > 0;
 	close(fd);
 	if (seg == MAP_FAILED)
 		return NULL;
