@@ -21,12 +21,13 @@
 #include <sys/types.h>
 
 #include "cli/cli.h"
+#include "image/manifest.h"
 #include "image/plan.h"
 #include "image/reader.h"
 
 struct restart_process {
 	char path[PATH_MAX]; /* of its image */
-	char digest[33];     /* hexadecimal, as the manifest names it */
+	const struct manifest_image *named; /* in the manifest */
 	struct image *image;
 	const struct image_process *info;
 	struct restart_process *parent; /* NULL: a child of the capsule's init */
@@ -47,6 +48,7 @@ struct restart {
 	char rundir[108];	   /* of the new coordinator */
 	char restorer[PATH_MAX];
 	bool verify;
+	struct manifest *manifest;
 	struct restart_process *processes;
 	size_t count;
 	struct restart_shared *shared;
