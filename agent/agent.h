@@ -73,6 +73,8 @@ enum stop_state { STOP_FREE, STOP_ASKED, STOP_ENTERED, STOP_STOPPED, STOP_GONE }
 
 int stop_init(void); /* installs our handler */
 void stop_forked(void);
+/* In the child of a fork: the parent may have been asked to stop already, the child has not. */
+void phase_forked(void);
 int stop_all(uint32_t timeout_ms); /* 0: every thread but the checkpoint thread stands in our handler */
 void stop_release(void);	   /* lets them go */
 struct stop_thread *stop_thread_at(uint32_t index); /* while stopped; NULL past the last; mind its state */

@@ -96,6 +96,7 @@ static void fork_child(void)
 	agent_arena.lock = (struct lock){ 0 };
 	agent.pid = (uint32_t)raw_getpid();
 	stop_forked();
+	phase_forked();
 	drop_link();
 	if (!agent.active)
 		return;

@@ -58,6 +58,11 @@ static int suspend(struct msg_phase_done *done)
 	return 0;
 }
 
+void phase_forked(void)
+{
+	stopped = false;
+}
+
 static int quiesce(void)
 {
 	int r = memory_publish_shared();
@@ -80,18 +85,22 @@ static int drain(uint32_t round)
 	return r < 0 ? r : more ? PHASE_STATUS_MORE : PHASE_STATUS_OK;
 }
 
+/* The threads go last: one that forks at once must not give its child what is left of this checkpoint. */
 static void resume(int reason)
 {
-	if (stopped) {
+	bool was = stopped;
+
+	if (was) {
 		fd_resume(reason);
 		for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
 			if ((*p)->resume)
 				(*p)->resume();
 		records_free();
-		stop_release();
 	}
 	names_clear();
 	stopped = false;
+	if (was)
+		stop_release();
 }
 
 static int each_restart_hook(int (*fds)(void), size_t hook)
