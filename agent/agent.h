@@ -65,6 +65,7 @@ struct stop_thread {
 	int tid;
 	_Atomic uint32_t state; /* enum stop_state */
 	struct image_thread record;
+	const void *fxsave; /* in its signal frame */
 	/* the system call that the thread was in when it was asked to stop; number -1: none */
 	long call, args[6];
 	uint64_t call_sp, call_pc;

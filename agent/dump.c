@@ -165,19 +165,27 @@ static void read_signals(void)
 		RAW4(SYS_rt_sigaction, sig, NULL, &state.signals[sig - 1], RAW_SIGSET_SIZE);
 }
 
-/* The leader first: debuggers take the first thread as the one to show. The checkpoint thread last. */
-static struct image_thread *collect_threads(void)
+/*
+ * The leader first: debuggers take the first thread as the one to show. The checkpoint thread last. @ret_fxsave: where the
+ * threads' floating-point registers are.
+ */
+static struct image_thread *collect_threads(const void *const **ret_fxsave)
 {
 	struct image_thread *all = scratch_grow(NULL, 0, state.process.thread_count * sizeof(*all));
+	const void **fxsave = scratch_grow(NULL, 0, state.process.thread_count * sizeof(*fxsave));
 	struct stop_thread *t;
 	uint32_t n = 0;
 
-	if (!all)
+	if (!all || !fxsave)
 		return NULL;
 	for (int pass = 0; pass < 2; pass++)
 		for (uint32_t i = 0; (t = stop_thread_at(i)); i++)
-			if (atomic_load(&t->state) == STOP_STOPPED && (t->tid == (int)agent.pid) == (pass == 0))
+			if (atomic_load(&t->state) == STOP_STOPPED && (t->tid == (int)agent.pid) == (pass == 0)) {
+				fxsave[n] = t->fxsave;
 				all[n++] = t->record;
+			}
+	fxsave[n] = NULL;
+	*ret_fxsave = fxsave;
 	all[n] = (struct image_thread){ .tid = (uint32_t)agent.thread_tid, .flags = IMAGE_THREAD_AGENT,
 					.context = agent.context, .fs_base = agent.thread_fs, .sigmask = ~0ull,
 					.comm = "fermata" };
@@ -267,7 +275,7 @@ static int write_image(const struct msg_phase *where, struct msg_phase_done *don
 	state.process.vvar_end = m.vvar_end;
 	image_hash128(&(struct image_piece){ (const void *)m.vdso_start, m.vdso_end - m.vdso_start }, 1,
 		      state.host.vdso_digest);
-	d.threads = collect_threads();
+	d.threads = collect_threads(&d.fxsave);
 	d.notes = collect_notes(&d.note_count);
 	if (!d.threads || !d.notes)
 		return fermata_fail(-ENOMEM, "no memory to list the threads of process %u", agent.pid);

@@ -96,6 +96,7 @@ static void record_user_regs(struct stop_thread *t, const ucontext_t *frame)
 	u[20] = (uint64_t)g[REG_CSGSFS] >> 48;
 	u[21] = t->record.fs_base;
 	u[22] = t->record.gs_base;
+	t->fxsave = frame->uc_mcontext.fpregs;
 }
 
 /* Rights that the capsule gave for the rebuilding are not the program's. */
