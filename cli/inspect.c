@@ -104,6 +104,20 @@ const struct image_fd *inspect_fds(const struct image_resource *r)
 	return r->fd_count ? (const struct image_fd *)((const char *)r + ALIGN_UP(sizeof(*r) + r->length, 8)) : NULL;
 }
 
+const struct image_zombie *inspect_zombies(const struct image *i, size_t *ret_count)
+{
+	struct image_note_view note;
+	size_t cursor = 0;
+
+	*ret_count = 0;
+	while (image_next_note(i, &cursor, &note))
+		if (note.type == IMAGE_NOTE_ZOMBIES) {
+			*ret_count = note.length / sizeof(struct image_zombie);
+			return note.data;
+		}
+	return NULL;
+}
+
 void inspect_digest(const struct image *i, char ret[33])
 {
 	uint8_t digest[16];
@@ -165,6 +179,15 @@ static void print_threads(const struct image *i)
 		printf("    %-8u %-16s %s%s%s\n", t[n].tid, t[n].comm, where, t[n].flags & IMAGE_THREAD_LEADER ? " (leader)" : "",
 		       t[n].flags & IMAGE_THREAD_AGENT ? " (checkpoint thread)" : "");
 	}
+}
+
+static void print_zombies(const struct image *i)
+{
+	size_t count;
+	const struct image_zombie *z = inspect_zombies(i, &count);
+
+	for (size_t n = 0; n < count; n++)
+		printf("%s%u (status %04x)%s", n ? ", " : "  ended      ", z[n].pid, z[n].status, n + 1 == count ? "\n" : "");
 }
 
 static void print_mapping(const struct image *i, const struct image_mapping *m)
@@ -250,6 +273,7 @@ void inspect_text(const struct image *i, const char *path, bool verbose)
 	print_process(i, path);
 	print_host(i);
 	print_threads(i);
+	print_zombies(i);
 	print_memory(i, verbose);
 	print_signals(i, verbose);
 	print_resources(i);

@@ -92,6 +92,17 @@ static json_t *json_memory(const struct image *i)
 	return o;
 }
 
+static json_t *json_zombies(const struct image *i)
+{
+	size_t count;
+	const struct image_zombie *z = inspect_zombies(i, &count);
+	json_t *list = json_array();
+
+	for (size_t n = 0; n < count; n++)
+		json_array_append_new(list, json_pack("{s:i, s:i}", "pid", z[n].pid, "status", z[n].status));
+	return list;
+}
+
 static json_t *json_signals(const struct image *i)
 {
 	const struct image_sigaction *s = image_get_signals(i);
@@ -161,9 +172,9 @@ json_t *inspect_json(const struct image *i)
 	char digest[33];
 
 	inspect_digest(i, digest);
-	return json_pack("{s:i, s:i, s:o, s:I, s:I, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", v->version,
+	return json_pack("{s:i, s:i, s:o, s:I, s:I, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", v->version,
 			 "minor", v->minor, "writer", text(v->writer), "file_size", (json_int_t)image_file_size(i), "blocks",
 			 (json_int_t)b->count, "block_size", b->block_size, "digest", digest, "process", json_process(i),
-			 "threads", json_threads(i), "memory", json_memory(i), "mappings", json_mappings(i), "signals",
+			 "threads", json_threads(i), "ended_children", json_zombies(i), "memory", json_memory(i), "mappings", json_mappings(i), "signals",
 			 json_signals(i), "cpu", json_cpu(i), "host", json_host(i), "resources", json_resources(i));
 }

@@ -187,15 +187,21 @@ static bool read_signals(struct image *i, const struct image_note_view *n)
 	return n->length >= sizeof(i->signals);
 }
 
+static bool read_zombies(struct image *i, const struct image_note_view *n)
+{
+	return n->length && n->length % sizeof(struct image_zombie) == 0;
+}
+
 static const struct kind {
 	const char *name;
-	bool once;
-	bool (*read)(struct image *i, const struct image_note_view *n);
+	bool once, needed;
+	bool (*read)(struct image *i, const struct image_note_view *n); /* NULL: not one of the head */
 } kinds[] = {
-	[0] = { "VERSION", true, read_version },   [1] = { "PROCESS", true, read_process },
-	[2] = { "THREAD", false, read_thread },    [3] = { "MAPPINGS", true, read_mappings },
-	[4] = { "SIGNALS", true, read_signals },   [5] = { "CPU", true, read_cpu },
-	[6] = { "HOST", true, read_host },	   [7] = { "RESOURCE", false, read_resource },
+	[0] = { "VERSION", true, true, read_version },	 [1] = { "PROCESS", true, true, read_process },
+	[2] = { "THREAD", false, true, read_thread },	 [3] = { "MAPPINGS", true, true, read_mappings },
+	[4] = { "SIGNALS", true, true, read_signals },	 [5] = { "CPU", true, true, read_cpu },
+	[6] = { "HOST", true, true, read_host },	 [7] = { "RESOURCE", false, false, read_resource },
+	[8] = { "BLOCKS", true, false, NULL },		 [9] = { "ZOMBIES", true, false, read_zombies },
 };
 
 static int read_one(struct image *i, const struct image_note_view *n, struct image_error *e)
@@ -204,7 +210,7 @@ static int read_one(struct image *i, const struct image_note_view *n, struct ima
 
 	if (k >= ARRAY_SIZE(kinds)) /* not known: to be skipped */
 		return 0;
-	if ((kinds[k].once && i->seen & 1u << k) || !kinds[k].read(i, n))
+	if (!kinds[k].read || (kinds[k].once && i->seen & 1u << k) || !kinds[k].read(i, n))
 		return image_say(i, e, IMAGE_DAMAGED, "is damaged: its note %s is not in order", kinds[k].name);
 	i->seen |= 1u << k;
 	return 0;
@@ -227,7 +233,7 @@ int image_read_notes(struct image *i, struct image_error *e)
 	if (r)
 		return r;
 	for (size_t k = 0; k < ARRAY_SIZE(kinds); k++)
-		if (!(i->seen & 1u << k) && k != IMAGE_NOTE_RESOURCE - IMAGE_NOTE_VERSION)
+		if (kinds[k].needed && !(i->seen & 1u << k))
 			return image_say(i, e, IMAGE_DAMAGED, "is damaged: its note %s is missing", kinds[k].name);
 	if (i->thread_count != i->process.thread_count)
 		return image_say(i, e, IMAGE_DAMAGED, "is damaged: it has %zu of %u threads", i->thread_count,
