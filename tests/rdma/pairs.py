@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A server and a client that speak verbs, as one job, on softrdma: the programs of ibverbs-utils and perftest."""
+import math
 import os
 import re
 import shutil
@@ -7,6 +8,10 @@ import time
 from pathlib import Path
 
 from harness import Failure, Job, free_port, wait_for
+
+
+class EndedEarly(Failure):
+    """The programs were through before all was done to them: to be tried again with more exchanges."""
 
 
 class Pair:
@@ -20,15 +25,16 @@ class Pair:
         self.shm = Path(f'/dev/shm/softrdma-test-{os.getuid()}-{os.getpid()}')
         self.job.env['SOFTRDMA_DIR'] = str(self.shm)
         self.running = []
+        self.scale = 1
 
     def clean(self):
         self.job.clean()
         shutil.rmtree(self.shm, ignore_errors=True)
 
-    def start(self, count, under_fermata):
-        """Both programs, up to where they have met; the moment of that."""
+    def start(self, amount, under_fermata):
+        """Both programs, up to where they have met; the moment of that. @amount: options that say how much they do."""
         self.port = free_port()
-        argv = [*self.argv, '-p', self.port, '-n', count]
+        argv = [*self.argv, '-p', self.port, *amount]
         self.server = self.start_one('server', argv, under_fermata)
         self.wait(lambda: listening(self.port), 'the server does not listen')
         self.client = self.start_one('client', [*argv, 'localhost'], under_fermata)
@@ -55,20 +61,46 @@ class Pair:
     def ended(self):
         return any(p.ended() for p in self.running)
 
-    def count_for(self, seconds):
-        """How many exchanges take that long, measured on softrdma alone."""
-        count = 50
-        while True:
-            begin = self.start(count, False)
-            self.finish()
-            took = time.monotonic() - begin
-            if took > min(0.3, seconds / 2) or count > 50_000_000:
-                return max(50, int(count * seconds / took))
-            count = int(count * min(10, max(2, 0.4 / max(took, 0.001))))
+    def checkpoint(self):
+        """One in mid-run."""
+        try:
+            self.job.checkpoint()
+        except Failure as e:
+            if self.ended() and not any(p.returncode for p in self.running):
+                raise EndedEarly(str(e)) from None
+            raise
+        if self.ended():
+            raise EndedEarly('the programs ended before all checkpoints were taken')
 
-    def both_here(self):
-        """Both are members of the job; a moment of a checkpoint can come."""
-        return len(self.running) == 2
+    def again(self):
+        """Everything from the beginning, with more exchanges."""
+        self.job.kill_all()
+        shutil.rmtree(self.shm, ignore_errors=True)
+        shutil.rmtree(self.job.dir, ignore_errors=True)
+        self.job.programs.clear()
+        self.scale *= 3
+
+    def amount_for(self, seconds):
+        """Options for a run that takes about that long.
+
+        perftest can be told so (an interval timer ends it). ibv_rc_pingpong counts: what an exchange takes is measured on softrdma
+        alone, and is a guess on a busy machine, where programs that poll are slower by orders.
+        """
+        if str(self.argv[0]).startswith('ib_'):
+            return ['-D', max(2, math.ceil(seconds * self.scale)), '-f', 0]
+        first, count = 100, 100
+        start_up = self.measure(first)
+        while True:
+            count *= 8
+            took = self.measure(count) - start_up
+            if took > 0.2 or count > 100_000_000:
+                return ['-n', max(first, int(self.scale * count * seconds / took))]
+
+    def measure(self, count):
+        begin = time.monotonic()
+        self.start(['-n', count], False)
+        self.finish()
+        return time.monotonic() - begin
 
     def kill(self):
         """SIGKILL to all; softrdma's shared memory is gone too."""
@@ -78,7 +110,7 @@ class Pair:
     def restart(self):
         self.running = [self.job.restart()]
 
-    def finish(self, limit=None):
+    def finish(self, limit=300):
         for program in self.running:
             status = program.wait_end(limit)
             if status:
