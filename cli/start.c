@@ -192,6 +192,11 @@ static int start_check_options(const struct job_options *o, struct job *job)
 	json_t *status = start_status(job);
 	int r = !status ? -EPROTO : start_is_ending(status) ? -EAGAIN : 0;
 
+	if (r == 0 && json_is_true(json_object_get(status, "restarted"))) {
+		log_error("job %s was restarted: its processes have namespaces of their own, which other programs cannot join in "
+			  "this version; choose another --job", o->name);
+		r = -EEXIST;
+	}
 	if (r == 0)
 		r = start_check_text(o->name, status, "dir", o->dir);
 	if (r == 0)

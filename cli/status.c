@@ -50,8 +50,8 @@ static void status_print_last(json_t *last)
 	if (status_number(last, "error"))
 		printf("  last checkpoint: failed: %s\n", status_text(last, "text"));
 	else
-		printf("  last checkpoint: %lld: %lld processes, %s, paused %.0f ms, %s\n", status_number(last, "checkpoint"),
-		       status_number(last, "processes"), size, (double)status_number(last, "pause_ns") / 1e6,
+		printf("  last checkpoint: %lld: %lld process%s, %s, paused %.0f ms, %s\n", status_number(last, "checkpoint"),
+		       status_number(last, "processes"), status_number(last, "processes") == 1 ? "" : "es", size, (double)status_number(last, "pause_ns") / 1e6,
 		       status_text(last, "path"));
 }
 
