@@ -149,6 +149,7 @@ int sr_segment_create(struct sr_context *ctx);
 void sr_segment_destroy(struct sr_context *ctx);
 void sr_segment_sweep(struct sr_context *ctx);
 struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index);
+int sr_segment_locked(struct sr_context *ctx, uint32_t index);
 int sr_atomics_map(struct sr_context *ctx);
 /* Zeroed memory in the own segment, under ctx->lock; NULL when there is none. */
 void *sr_shm_alloc(struct sr_context *ctx, size_t size);

@@ -72,7 +72,7 @@ static struct sr_peer *peer_new(struct sr_context *ctx, uint32_t index)
 	refused = errno == EPERM;
 	p->local = p->pid == raw_getpid() && !p->no_vm;
 	p->dead = p->mem_fd < 0 && p->no_vm;
-	if (p->dead && refused)
+	if (p->dead && refused && seg->pid_ns == ctx->seg->pid_ns)
 		log_error("the memory of process %d is out of reach: it must be of this user and user namespace, "
 			  "dumpable, and traceable (/proc/sys/kernel/yama/ptrace_scope at most 1)", p->pid);
 	list_add_tail(&ctx->peers, &p->link);
@@ -154,11 +154,18 @@ int sr_peer_alive_lately(struct sr_context *ctx, struct sr_peer *p)
 	return sr_peer_alive(ctx, p);
 }
 
-/* Does the context that signs its locks with @token live? */
+/*
+ * Does the context that signs its locks with @token live? One of another pid namespace may live unseen, and no connection leads
+ * there, but the locks of the atomics are everybody's: what counts then is the lock on its segment's file.
+ */
 int sr_token_alive(struct sr_context *ctx, uint32_t token)
 {
 	struct sr_peer *p = sr_peer_get(ctx, token % SR_MAX_CTX);
-	int alive = p && p->token == token && sr_peer_alive(ctx, p);
+	int alive = 0;
+
+	if (p && p->token == token)
+		alive = sr_peer_alive(ctx, p) ||
+			(p->seg->pid_ns != ctx->seg->pid_ns && sr_segment_locked(ctx, p->seg->index));
 
 	sr_peer_put(ctx, p);
 	return alive;

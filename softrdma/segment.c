@@ -97,6 +97,22 @@ static int lock_file(int fd)
 	return 0;
 }
 
+/* Does a process, or a child that has its descriptors, hold the segment's file? */
+int sr_segment_locked(struct sr_context *ctx, uint32_t index)
+{
+	struct flock fl = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	char path[SR_PATH_MAX + 32];
+	int fd, locked;
+
+	path_of(ctx, path, index);
+	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return 0;
+	locked = !fcntl(fd, F_OFD_GETLK, &fl) && fl.l_type != F_UNLCK;
+	close(fd);
+	return locked;
+}
+
 /* Memory now, or an error: never a SIGBUS later. */
 static int reserve(int fd, uint64_t off, uint64_t len)
 {
@@ -209,6 +225,7 @@ static int file_link(struct sr_context *ctx, const char *from)
 static void header_fill(struct sr_context *ctx, uint32_t index)
 {
 	struct sr_seg *seg = ctx->seg;
+	struct stat st;
 
 	ctx->cookie = sr_random(ctx);
 	seg->magic = SR_MAGIC;
@@ -216,6 +233,7 @@ static void header_fill(struct sr_context *ctx, uint32_t index)
 	seg->index = index;
 	seg->token = ((uint32_t)sr_random(ctx) << SR_CTX_BITS | index) & ~RLOCK_WAITERS;
 	seg->pid = raw_getpid();
+	seg->pid_ns = stat("/proc/self/ns/pid", &st) ? 0 : (uint32_t)st.st_ino;
 	seg->cookie = ctx->cookie;
 	seg->cookie_addr = (uintptr_t)&ctx->cookie;
 	ctx->seg_bump = ALIGN_UP(sizeof(struct sr_seg), FM_PAGE_SIZE);

@@ -64,7 +64,7 @@ struct sr_seg {
 	uint32_t token; /* names the owner in locks: random << SR_CTX_BITS | index */
 	int32_t pid;	/* as the owner sees itself */
 	_Atomic uint32_t ready;
-	uint32_t reserved;
+	uint32_t pid_ns; /* where @pid counts: low bits of the namespace's inode */
 	uint64_t cookie; /* random; the same 8 bytes lie in the owner's private memory */
 	uint64_t cookie_addr;
 	struct rlock async_lock;
