@@ -198,9 +198,11 @@ static const struct {
 } faults[] = { FAULTS(SUSPEND), FAULTS(QUIESCE),  FAULTS(DRAIN),   FAULTS(WRITE),     FAULTS(RESUME),
 	       FAULTS(RECREATE), FAULTS(PUBLISH), FAULTS(RECONNECT), FAULTS(REFILL) };
 
-static int fault_at(uint32_t phase, bool after)
+/* DRAIN counts once, whatever its rounds. */
+static int fault_at(const struct msg_phase *m, bool after)
 {
-	int r = phase < ARRAY_SIZE(faults) ? fault_point(after ? faults[phase].after : faults[phase].before) : 0;
+	uint32_t phase = m->phase;
+	int r = m->round ? 0 : phase < ARRAY_SIZE(faults) ? fault_point(after ? faults[phase].after : faults[phase].before) : 0;
 
 	return r ? fermata_fail(r, "process %u fails here because FERMATA_FAULT asks for it", agent.pid) : 0;
 }
@@ -215,18 +217,19 @@ static int take_phase(const struct link_message *lm)
 	memcpy(&m, lm->data, sizeof(m));
 	agent.fail_text[0] = 0;
 	memset(&done, 0, sizeof(done));
-	done.status = fault_at(m.phase, false);
+	if (m.phase == PHASE_RESUME && agent.restart.size) {
+		restart_done();
+		return 0;
+	}
+	done.status = fault_at(&m, false);
 	if (m.phase == PHASE_RESUME) {
-		if (agent.restart.size)
-			restart_done();
-		else
-			resume(m.reason);
-		(void)fault_at(m.phase, true);
+		resume(m.reason);
+		(void)fault_at(&m, true);
 		return 0;
 	}
 	if (!done.status)
 		done.status = run(&m, &done);
-	if (done.status >= 0 && fault_at(m.phase, true))
+	if (done.status >= 0 && fault_at(&m, true))
 		done.status = -EIO;
 	return answer(&m, &done);
 }

@@ -483,8 +483,9 @@ void conduct_left(struct member *m)
 		return;
 	if (!m->reported)
 		c->missing--;
-	/* Before its report it was running: it has ended as it would have ended a moment before. */
-	if (c->state == STATE_SUSPEND && !m->reported)
+	/* Before its report it was running: it has ended as it would have ended a moment before. But one that crashed takes its
+	 * work with it, and a checkpoint without it must not replace one that has it. */
+	if (c->state == STATE_SUSPEND && !m->reported && m->exiting)
 		conduct_check(c);
 	else
 		conduct_fail(c, -ECONNRESET, "%s was lost in %s", name, stages[c->state].name);
