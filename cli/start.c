@@ -233,6 +233,12 @@ static bool start_is_in_use(const char *name)
 	return in_use;
 }
 
+static int start_in_use(const char *name)
+{
+	log_error("job %s is still running: end it first, or choose another job name", name);
+	return -EEXIST;
+}
+
 /* A restart often follows right upon the end of its job, whose coordinator is then just leaving. */
 static int start_wait_gone(const char *name)
 {
@@ -242,10 +248,8 @@ static int start_wait_gone(const char *name)
 	while (rundir_find(name, jobdir) == 0) {
 		uint64_t patience = start_is_in_use(name) ? START_IN_USE_NS : START_LEAVING_NS;
 
-		if (raw_now_ns() - begin > patience) {
-			log_error("job %s is still running: end it first, or choose another job name", name);
-			return -EEXIST;
-		}
+		if (raw_now_ns() - begin > patience)
+			return start_in_use(name);
 		start_pause();
 	}
 	return 0;
@@ -259,6 +263,8 @@ static int start_or_join(const struct job_options *o, struct job *ret)
 
 	if (rundir_find(o->name, jobdir) < 0)
 		return start_coordinator(o);
+	if (o->restart || o->linger)
+		return start_in_use(o->name);
 	r = job_connect(o->name, ret);
 	if (r == 0)
 		r = start_check_options(o, ret);

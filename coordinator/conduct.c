@@ -398,6 +398,9 @@ static void conduct_joined_restarted(struct member *m)
 		connection_close(m->conn);
 		return;
 	}
+	/* What it says of itself now is the restorer's. */
+	memcpy(m->comm, e->comm, sizeof(m->comm));
+	memcpy(m->exe, e->exe, sizeof(m->exe));
 	e->come = true;
 	c->expected_missing--;
 	m->suspended = true;

@@ -100,7 +100,7 @@ struct names {
 struct expected {
 	uint32_t pid;
 	bool come;
-	char comm[16];
+	char comm[16], exe[256];
 };
 
 struct store {

@@ -121,11 +121,13 @@ static int manifest_take_images(struct coordinator *c, json_t *images)
 	json_array_foreach(images, i, image) {
 		json_int_t pid = json_integer_value(json_object_get(image, "pid"));
 		const char *comm = json_string_value(json_object_get(image, "comm"));
+		const char *exe = json_string_value(json_object_get(image, "exe"));
 
 		if (pid <= 0 || pid > UINT32_MAX)
 			return -EINVAL;
 		c->expected[i].pid = (uint32_t)pid;
 		snprintf(c->expected[i].comm, sizeof(c->expected[i].comm), "%s", comm ? comm : "?");
+		snprintf(c->expected[i].exe, sizeof(c->expected[i].exe), "%s", exe ? exe : "?");
 	}
 	qsort(c->expected, c->expected_count, sizeof(*c->expected), manifest_compare);
 	return c->expected_count ? 0 : -EINVAL;
