@@ -365,7 +365,7 @@ void conduct_check(struct coordinator *c)
 		return;
 	}
 	if (!c->member_count && conduct_is_checkpoint(c->state))
-		conduct_fail(c, -ESRCH, "every process of the job has ended");
+		conduct_fail(c, -ESRCH, "the job has no process: all have ended, or none has come yet");
 	else
 		conduct_advance(c);
 }

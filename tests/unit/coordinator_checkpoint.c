@@ -579,6 +579,69 @@ static void test_disk_error(void **state)
 	}
 }
 
+static void test_nobody(void **state)
+{
+	struct msg_checkpoint_result r;
+	struct link agent, command;
+	struct conductor c;
+	char text[512];
+
+	conductor_start(&c, &defaults);
+	command_open(&c, &command);
+	command_ask(&command, 0);
+	r = command_result(&command, text, sizeof(text));
+	assert_int_equal(r.error, -ESRCH);
+	agent_join(&c, &agent, 10, 0);
+	finish(&c, &agent, 1, &command);
+}
+
+/* One that sends what is no message is closed; the others and the checkpoint after that do not suffer. */
+static void test_damaged(void **state)
+{
+	struct link agents[2], command;
+	struct conductor c;
+	char text[512];
+
+	conductor_start(&c, &defaults);
+	agent_join(&c, &agents[0], 10, 0);
+	agent_join(&c, &agents[1], 11, 0);
+	command_open(&c, &command);
+	assert_int_equal(link_send(&agents[0], 999, "later", 5), 0); /* of a newer version: skipped */
+	assert_int_equal(write(agents[1].fd, "this is not a message", 21), 21);
+	agent_expect_end(&agents[1]);
+	agent_join(&c, &agents[1], 12, 0);
+	assert_int_equal(link_send(&agents[1], MSG_PHASE_DONE, "short", 5), 0);
+	agent_expect_end(&agents[1]);
+	command_ask(&command, 0);
+	agents_do_checkpoint(agents, 1);
+	assert_int_equal(command_result(&command, text, sizeof(text)).processes, 1);
+	finish(&c, agents, 1, &command);
+}
+
+static void test_terminated(void **state)
+{
+	struct link agent, command;
+	struct conductor c;
+	char text[512];
+
+	conductor_start(&c, &defaults);
+	agent_join(&c, &agent, 10, 0);
+	command_open(&c, &command);
+	command_ask(&command, 0);
+	agent_do(&agent, PHASE_SUSPEND);
+	agent_do(&agent, PHASE_QUIESCE);
+	agent_do(&agent, PHASE_DRAIN);
+	agent_phase(&agent, PHASE_WRITE);
+	assert_int_equal(kill(c.pid, SIGTERM), 0);
+	assert_int_equal(agent_phase(&agent, PHASE_RESUME).reason, -ECANCELED);
+	assert_int_equal(command_result(&command, text, sizeof(text)).error, -ECANCELED);
+	agent_expect_end(&agent);
+	link_close(&command);
+	assert_int_equal(conductor_wait(&c), 0);
+	assert_false(present(&c, "1") || present(&c, ".1.partial"));
+	conductor_clean(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -592,6 +655,8 @@ int main(void)
 		cmocka_unit_test(test_names),	     cmocka_unit_test(test_waiters),
 		cmocka_unit_test(test_stop),	     cmocka_unit_test(test_keep),
 		cmocka_unit_test(test_killed),	     cmocka_unit_test(test_disk_error),
+		cmocka_unit_test(test_nobody),	     cmocka_unit_test(test_damaged),
+		cmocka_unit_test(test_terminated),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
