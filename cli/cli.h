@@ -32,10 +32,12 @@ int cmd_coordinator(int argc, char **argv);
 /* job.c: the running job that a command talks to. */
 
 #define JOB_PATH_MAX 512
+#define JOB_RDMA_MAX 16
 
 struct job {
 	char name[64];
 	char jobdir[JOB_PATH_MAX];
+	char rdma[JOB_RDMA_MAX]; /* the job's, once job_start() has joined or started it */
 	struct link link; /* open; proved */
 };
 

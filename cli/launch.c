@@ -154,7 +154,7 @@ static int launch_prepend(const char *variable, const char *first, char separato
 	return r;
 }
 
-static int launch_environment(const struct job *job, const char *agent, const char *libdir, const char *rdma, int fd)
+static int launch_environment(const struct job *job, const char *agent, const char *libdir, int fd)
 {
 	char number[16], shim[JOB_PATH_MAX];
 	int r = 0;
@@ -166,8 +166,17 @@ static int launch_environment(const struct job *job, const char *agent, const ch
 	r |= setenv("FERMATA_JOBDIR", job->jobdir, 1);
 	r |= setenv("FERMATA_LIBDIR", libdir, 1);
 	r |= setenv("FERMATA_FD", number, 1);
-	r |= rdma ? setenv("FERMATA_RDMA", rdma, 1) : 0;
+	r |= setenv("FERMATA_RDMA", job->rdma, 1);
 	return r ? -ENOMEM : 0;
+}
+
+/* The loader takes LD_PRELOAD apart at spaces and colons, and leaves out what it does not find. */
+static int launch_check_agent(const char *agent)
+{
+	if (!strpbrk(agent, " :"))
+		return 0;
+	log_error("%s: the loader cannot preload a file with a space or colon in its path: install fermata elsewhere", agent);
+	return -EINVAL;
 }
 
 /* The connection outlives the exec; this process holds nothing else of the job. */
@@ -199,13 +208,14 @@ int cmd_launch(int argc, char **argv)
 	r = launch_program_check(argv[optind], program, sizeof(program));
 	if (r < 0)
 		return r == -ENOENT ? 127 : 126;
-	if (paths_lib("libfermata.so", agent, sizeof(agent)) < 0 || paths_lib("", libdir, sizeof(libdir)) < 0)
+	if (paths_lib("libfermata.so", agent, sizeof(agent)) < 0 || paths_lib("", libdir, sizeof(libdir)) < 0 ||
+	    launch_check_agent(agent) < 0)
 		return CLI_FAILED;
 	r = job_start(&o, &job);
 	if (r < 0)
 		return r == -EEXIST ? CLI_USAGE : CLI_FAILED;
 	fd = launch_keep_connection(&job);
-	if (fd < 0 || launch_environment(&job, agent, libdir, o.rdma, fd) < 0) {
+	if (fd < 0 || launch_environment(&job, agent, libdir, fd) < 0) {
 		log_error("%s: %s", program, strerror(errno));
 		return CLI_FAILED;
 	}

@@ -57,30 +57,45 @@ static int program_find(const char *program, char *ret, size_t size)
 	return found;
 }
 
-static bool program_has_interpreter(int fd, const Elf64_Ehdr *e)
+/* The loader that the program asks for; empty: none. */
+static int program_loader(int fd, const Elf64_Ehdr *e, char *ret, size_t size)
 {
+	ret[0] = 0;
 	for (int i = 0; i < e->e_phnum; i++) {
 		Elf64_Phdr p;
+		size_t len;
 
 		if (pread(fd, &p, sizeof(p), (off_t)(e->e_phoff + (uint64_t)i * e->e_phentsize)) != sizeof(p))
-			return false;
-		if (p.p_type == PT_INTERP)
-			return true;
+			return -ENOEXEC;
+		if (p.p_type != PT_INTERP)
+			continue;
+		len = p.p_filesz < size - 1 ? p.p_filesz : size - 1;
+		if (pread(fd, ret, len, (off_t)p.p_offset) != (ssize_t)len)
+			return -ENOEXEC;
+		ret[len] = 0;
 	}
-	return false;
+	return 0;
 }
 
 static int program_check_elf(int fd, const char *path)
 {
+	char loader[256];
+	const char *base;
 	Elf64_Ehdr e;
 
-	if (pread(fd, &e, sizeof(e), 0) != sizeof(e) || e.e_ident[EI_CLASS] != ELFCLASS64 || e.e_machine != EM_X86_64) {
+	if (pread(fd, &e, sizeof(e), 0) != sizeof(e) || e.e_ident[EI_CLASS] != ELFCLASS64 || e.e_machine != EM_X86_64 ||
+	    program_loader(fd, &e, loader, sizeof(loader)) < 0) {
 		log_error("%s: not a program for x86-64; fermata cannot hold it", path);
 		return -ENOEXEC;
 	}
-	if (!program_has_interpreter(fd, &e)) {
+	if (!loader[0]) {
 		log_error("%s: statically linked: fermata holds only programs that are linked dynamically; link it without "
 			  "-static", path);
+		return -ENOEXEC;
+	}
+	base = strrchr(loader, '/');
+	if (strcmp(base ? base + 1 : loader, "ld-linux-x86-64.so.2")) {
+		log_error("%s: linked with another C library than glibc (its loader is %s); fermata cannot hold it", path, loader);
 		return -ENOEXEC;
 	}
 	return 0;

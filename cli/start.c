@@ -187,7 +187,7 @@ static bool start_is_ending(json_t *status)
 }
 
 /* A job that runs is joined with its own options; one that was given otherwise is an error, not ignored. -EAGAIN: it is ending. */
-static int start_check_options(const struct job_options *o, struct job *job)
+static int start_check_options(const struct job_options *o, struct job *job, char ret_rdma[JOB_RDMA_MAX])
 {
 	json_t *status = start_status(job);
 	int r = !status ? -EPROTO : start_is_ending(status) ? -EAGAIN : 0;
@@ -207,6 +207,8 @@ static int start_check_options(const struct job_options *o, struct job *job)
 		r = start_check_number(o->name, status, "interval", o->interval, o->interval_given);
 	if (r == 0)
 		r = start_check_number(o->name, status, "keep", o->keep, o->keep_given);
+	if (r == 0)
+		snprintf(ret_rdma, JOB_RDMA_MAX, "%s", json_string_value(json_object_get(status, "rdma")));
 	json_decref(status);
 	return r;
 }
@@ -256,7 +258,7 @@ static int start_wait_gone(const char *name)
 }
 
 /* Under the start lock. -EAGAIN: its coordinator is about to leave, which needs that lock. */
-static int start_or_join(const struct job_options *o, struct job *ret)
+static int start_or_join(const struct job_options *o, struct job *ret, char ret_rdma[JOB_RDMA_MAX])
 {
 	char jobdir[RUNDIR_PATH_MAX];
 	int r;
@@ -267,7 +269,7 @@ static int start_or_join(const struct job_options *o, struct job *ret)
 		return start_in_use(o->name);
 	r = job_connect(o->name, ret);
 	if (r == 0)
-		r = start_check_options(o, ret);
+		r = start_check_options(o, ret, ret_rdma);
 	/* The question has made it a command's connection; a process needs one that is nobody's yet. */
 	job_close(ret);
 	return r;
@@ -276,16 +278,18 @@ static int start_or_join(const struct job_options *o, struct job *ret)
 int job_start(const struct job_options *o, struct job *ret)
 {
 	uint64_t deadline = raw_now_ns() + START_LEAVING_NS;
+	char rdma[JOB_RDMA_MAX];
 	int r = o->restart || o->linger ? start_wait_gone(o->name) : 0, lock;
 
 	*ret = (struct job){ .link.fd = -EBADF };
 	if (r < 0)
 		return r;
+	snprintf(rdma, sizeof(rdma), "%s", o->rdma ? o->rdma : "auto");
 	for (;;) {
 		lock = rundir_lock(1);
 		if (lock < 0)
 			return lock;
-		r = start_or_join(o, ret);
+		r = start_or_join(o, ret, rdma);
 		if (r != -EAGAIN || raw_now_ns() > deadline)
 			break;
 		close(lock);
@@ -295,6 +299,7 @@ int job_start(const struct job_options *o, struct job *ret)
 		log_error("job %s is being ended, and its processes do not go: end them, or choose another --job", o->name);
 	if (r == 0)
 		r = job_connect(o->name, ret);
+	memcpy(ret->rdma, rdma, sizeof(ret->rdma));
 	close(lock);
 	if (r < 0)
 		job_close(ret);
