@@ -27,10 +27,10 @@ static inline double bench_median(double *v, size_t n)
 	return v[n / 2];
 }
 
-/* About 2 GB moved in all, at least 11 times. */
+/* About 1 GB moved in all, at least 7 times. */
 static inline size_t bench_repeats(size_t size, size_t max)
 {
-	size_t n = 2000000000u / (size ? size : 1);
+	size_t n = 1000000000u / (size ? size : 1);
 
-	return n < 11 ? 11 : n > max ? max : n;
+	return n < 7 ? 7 : n > max ? max : n;
 }

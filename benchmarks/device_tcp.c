@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * What TCP over the loopback takes: a message of a size goes there and back between two processes with TCP_NODELAY.
- * Usage: softrdma_tcp [BYTES]. Prints one line, one number: microseconds one way (half of the median round trip).
- */
+/* What TCP over the loopback takes. */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bench_time.h"
+#include "device.h"
 
 #define ROUNDS 2001
 
-static void all(int fd, char *buf, size_t n, ssize_t (*move)(int, void *, size_t))
+static ssize_t put(int fd, void *buf, size_t n)
+{
+	return write(fd, buf, n);
+}
+
+/* 0 when the other end is gone. */
+static int all(int fd, char *buf, size_t n, ssize_t (*move)(int, void *, size_t))
 {
 	while (n) {
 		ssize_t got = move(fd, buf, n);
 
 		if (got <= 0)
-			_exit(1);
+			return 0;
 		buf += got;
 		n -= (size_t)got;
 	}
-}
-
-static ssize_t put(int fd, void *buf, size_t n)
-{
-	return write(fd, buf, n);
+	return 1;
 }
 
 static int connected(int ret[2])
@@ -50,32 +50,32 @@ static int connected(int ret[2])
 	return ret[1] < 0 ? -1 : setsockopt(ret[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
-int main(int argc, char **argv)
+double device_tcp(size_t size)
 {
-	size_t size = argc > 1 ? strtoull(argv[1], NULL, 0) : 8;
 	char *buf = calloc(1, size);
-	static double took[ROUNDS];
+	double took[ROUNDS];
 	int fd[2], i;
 
-	if (!size || !buf || connected(fd)) {
-		perror("softrdma_tcp");
-		return 1;
+	if (!buf || connected(fd)) {
+		perror("TCP");
+		_exit(1);
 	}
 	if (!fork()) {
 		close(fd[0]);
-		for (;;) {
-			all(fd[1], buf, size, read);
-			all(fd[1], buf, size, put);
-		}
+		while (all(fd[1], buf, size, read) && all(fd[1], buf, size, put))
+			;
+		_exit(0);
 	}
 	close(fd[1]);
 	for (i = 0; i < ROUNDS; i++) {
 		double start = bench_now();
 
-		all(fd[0], buf, size, put);
-		all(fd[0], buf, size, read);
+		if (!all(fd[0], buf, size, put) || !all(fd[0], buf, size, read))
+			_exit(1);
 		took[i] = bench_now() - start;
 	}
-	printf("%.3f\n", bench_median(took, ROUNDS) * 1e6 / 2);
-	return 0;
+	close(fd[0]);
+	wait(NULL);
+	free(buf);
+	return bench_median(took, ROUNDS) / 2;
 }
