@@ -3,23 +3,56 @@
  * Completion queues. The ring lies in the owner's segment: any executor pushes, under the queue's robust lock; the owner
  * pops, under a private one.
  *
- *   push:  write ring[tail]; store tail + 1 (from here on it has happened); if armed: disarm, count the event, wake
- *   poll:  read tail; read ring[head]; place bounced data; give the receive slot back; store head + 1
+ *   push:  write ring[tail]; store its position, tail + 1 (from here on it has happened); store tail + 1; if armed: disarm,
+ *          count the event, wake
+ *   poll:  ring[head] bears the position head + 1? place its data; give the receive slot back; store head + 1
  *
- * A producer that dies before the store of tail has done nothing, after it everything but perhaps the waking: as if
- * it had died before its message and the next completion wakes.
+ * A producer that dies before the store of the position has done nothing, after it everything but perhaps the tail, which the next
+ * holder of the lock moves, and the waking: as if it had died before its message; the next completion wakes.
  *
  * A send slot is free again when a completion at or after it has been polled, as on hardware.
  */
 #include <errno.h>
 #include <sched.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/sys.h"
 #include "softrdma/device.h"
 
-#define SPINS_BEFORE_YIELD 256
-#define SPINS_PER_YIELD 32
+#define SPINS_MIN 8
+#define SPINS_MAX 256
+
+static void cq_lock(struct sr_context *ctx, struct sr_shm_cq *cq)
+{
+	uint32_t tail;
+
+	if (likely(!rlock_acquire(ctx, &cq->lock, ctx->self.token)))
+		return;
+	tail = atomic_load(&cq->tail);
+	if (atomic_load(&cq->ring[tail & cq->mask].position) == tail + 1)
+		atomic_store(&cq->tail, tail + 1);
+}
+
+static int cq_full(struct sr_shm_cq *cq, uint32_t tail)
+{
+	if (likely(tail - cq->head_seen < cq->cap))
+		return 0;
+	cq->head_seen = atomic_load_explicit(&cq->head, memory_order_acquire);
+	return tail - cq->head_seen >= cq->cap;
+}
+
+/* With the position last, and before armed is looked at. */
+static void cq_store(struct sr_shm_cq *cq, uint32_t tail, const struct sr_cqe *cqe)
+{
+	struct sr_cqe *to = &cq->ring[tail & cq->mask];
+
+	memcpy(to, cqe, offsetof(struct sr_cqe, position));
+	if (cqe->inlined)
+		memcpy(to->data, cqe->data, sizeof(to->data));
+	atomic_store(&to->position, tail + 1);
+	atomic_store_explicit(&cq->tail, tail + 1, memory_order_relaxed);
+}
 
 void sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
 		int solicited)
@@ -27,12 +60,11 @@ void sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq 
 	uint32_t tail, armed;
 	int wake = 0, full;
 
-	rlock_acquire(ctx, &cq->lock, ctx->self.token);
+	cq_lock(ctx, cq);
 	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
-	full = tail - atomic_load_explicit(&cq->head, memory_order_acquire) >= cq->cap;
+	full = cq_full(cq, tail);
 	if (!full) {
-		cq->ring[tail & cq->mask] = *cqe;
-		atomic_store(&cq->tail, tail + 1);
+		cq_store(cq, tail, cqe);
 		armed = atomic_load(&cq->armed);
 		wake = armed == SR_ARMED_ANY ||
 		       (armed == SR_ARMED_SOLICITED && (solicited || cqe->status != IBV_WC_SUCCESS));
@@ -65,8 +97,8 @@ int sr_cq_contains(struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive
 static void place(struct sr_context *ctx, struct sr_qp *qp, const struct sr_cqe *c)
 {
 	struct sr_rwqe *w = sr_rq_slot(qp->rq->shm, c->rq_slot - 1);
-	const char *from = (char *)sr_at(ctx->seg, qp->shm->bounce) +
-			   ((c->bounce - 1) % SR_BOUNCE_UNITS) * SR_BOUNCE_UNIT;
+	const char *from = c->inlined ? c->data
+				      : (char *)sr_at(ctx->seg, qp->shm->bounce) + (c->bounce - 1) * SR_BOUNCE_UNIT;
 	uint32_t left = c->byte_len, i;
 	uint64_t va;
 
@@ -79,7 +111,8 @@ static void place(struct sr_context *ctx, struct sr_qp *qp, const struct sr_cqe 
 		from += n;
 		left -= n;
 	}
-	atomic_store_explicit(&qp->shm->bounce_tail, c->bounce_end, memory_order_release);
+	if (c->bounce)
+		atomic_store_explicit(&qp->shm->bounce_tail, c->bounce_end, memory_order_release);
 }
 
 static void take(struct sr_context *ctx, const struct sr_cqe *c, struct ibv_wc *wc)
@@ -105,18 +138,28 @@ static void take(struct sr_context *ctx, const struct sr_cqe *c, struct ibv_wc *
 		atomic_store_explicit(&qp->shm->sq_freed, c->seq + 1, memory_order_release);
 		return;
 	}
-	if (c->bounce)
+	if (c->bounce || c->inlined)
 		place(ctx, qp, c);
 	sr_rq_give(qp->rq, c->rq_slot - 1);
 }
 
 /*
- * There is no hardware that works while a program spins: on a host with more spinners than processors the one that is waited for needs
- * this one's.
+ * There is no hardware that works while a program spins: on a host with more spinners than processors the one that is waited for
+ * may need this one's. How many empty polls go before a yield follows from what came of the last: if it brought the completion, fewer, for
+ * both share a processor; if spinning did, more.
  */
-static void empty_poll(struct sr_cq *cq)
+static void polled(struct sr_cq *cq, int got)
 {
-	if (++cq->empty_polls >= SPINS_BEFORE_YIELD && !(cq->empty_polls % SPINS_PER_YIELD))
+	if (got) {
+		if (cq->yielded)
+			cq->spins = cq->spins > 2 * SPINS_MIN ? cq->spins / 2 : SPINS_MIN;
+		else if (cq->empty_polls && cq->spins < SPINS_MAX)
+			cq->spins *= 2;
+		cq->empty_polls = cq->yielded = 0;
+		return;
+	}
+	cq->yielded = ++cq->empty_polls % cq->spins == 0;
+	if (cq->yielded)
 		sched_yield();
 }
 
@@ -125,23 +168,23 @@ int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 	struct sr_cq *cq = sr_cq(ibcq);
 	struct sr_context *ctx = sr_context(ibcq->context);
 	struct sr_shm_cq *shm = cq->shm;
-	uint32_t head, tail;
+	struct sr_cqe *c;
+	uint32_t head;
 	int got = 0;
 
 	if (unlikely(atomic_load_explicit(&ctx->nr_stalled, memory_order_relaxed)))
 		sr_progress(ctx);
 	lock_acquire(&cq->poll);
 	head = atomic_load_explicit(&shm->head, memory_order_relaxed);
-	tail = atomic_load_explicit(&shm->tail, memory_order_acquire);
-	while (got < n && head != tail) {
-		take(ctx, &shm->ring[head & shm->mask], &wc[got++]);
+	while (got < n) {
+		c = &shm->ring[head & shm->mask];
+		if (atomic_load_explicit(&c->position, memory_order_acquire) != head + 1)
+			break;
+		take(ctx, c, &wc[got++]);
 		atomic_store_explicit(&shm->head, ++head, memory_order_release);
 	}
 	lock_release(&cq->poll);
-	if (got)
-		cq->empty_polls = 0;
-	else
-		empty_poll(cq);
+	polled(cq, got);
 	if (unlikely(!got && atomic_load_explicit(&shm->overrun, memory_order_relaxed)))
 		return -1;
 	return got;
@@ -166,7 +209,7 @@ void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, struct sr_qp *qp)
 	uint32_t head, tail, from, to;
 
 	lock_acquire(&cq->poll);
-	rlock_acquire(ctx, &shm->lock, ctx->self.token);
+	cq_lock(ctx, shm);
 	head = atomic_load(&shm->head);
 	tail = atomic_load(&shm->tail);
 	for (from = to = tail; from != head; from--) {
@@ -177,9 +220,10 @@ void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, struct sr_qp *qp)
 				sr_rq_give(qp->rq, c->rq_slot - 1);
 			continue;
 		}
-		to--;
-		if (to != from - 1)
-			shm->ring[to & shm->mask] = *c;
+		if (--to == from - 1)
+			continue;
+		memcpy(&shm->ring[to & shm->mask], c, sizeof(*c));
+		atomic_store(&shm->ring[to & shm->mask].position, to + 1);
 	}
 	atomic_store(&shm->head, to);
 	rlock_release(&shm->lock);

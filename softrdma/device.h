@@ -103,7 +103,9 @@ struct sr_cq {
 	uint32_t taken; /* events handed out */
 	uint32_t number;
 	uint32_t cap;
-	uint32_t empty_polls; /* in a row, about */
+	uint32_t empty_polls; /* in a row; these three are about right when several threads poll */
+	uint32_t spins;	      /* empty polls to a yield; never 0 */
+	uint32_t yielded;     /* by the last poll */
 	_Atomic uint32_t acked, async_acked, async_taken;
 	_Atomic uint32_t users;
 };

@@ -230,6 +230,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 		return NULL;
 	}
 	cq->cap = (uint32_t)cqe;
+	cq->spins = 64;
 	cq->cq = (struct ibv_cq){ .context = context, .channel = channel, .cq_context = cq_context,
 				  .handle = cq->number, .cqe = cqe };
 	cq->shm->number = cq->number;

@@ -84,12 +84,12 @@ static struct sr_rwqe *rq_peek(struct sr_run *r, struct sr_shm_qp *d, struct sr_
 			atomic_store(&rq->head, head + 1);
 	}
 	head = atomic_load_explicit(&rq->head, memory_order_relaxed);
-	if (head == atomic_load(&rq->tail)) {
+	if (head == rq->tail_seen && head == (rq->tail_seen = atomic_load(&rq->tail))) {
 		if (rq->shared)
 			rlock_release(&rq->lock);
 		return NULL;
 	}
-	*ret_slot = rq->avail[head & rq->mask];
+	*ret_slot = sr_rq_number(rq, head);
 	if (rq->shared) {
 		rq->pop_seq = head;
 		rq->pop_qp = (uint64_t)((char *)d - (char *)r->dst->seg);
@@ -121,8 +121,12 @@ static void receive_complete(struct sr_context *ctx, struct sr_peer *owner, stru
 	c->seq = d->rx_seq;
 	c->rq_slot = slot + 1;
 	sr_cq_push(ctx, owner, sr_at(owner->seg, d->recv_cq), c, solicited);
-	if (!rq->shared)
-		atomic_fetch_add(&rq->head, 1);
+	if (!rq->shared) {
+		uint32_t head = atomic_load_explicit(&rq->head, memory_order_relaxed) + 1;
+
+		atomic_store_explicit(&rq->head, head, memory_order_release);
+		__builtin_prefetch(sr_rq_slot(rq, sr_rq_number(rq, head)));
+	}
 	d->in_hand = 0;
 	d->rx_seq++;
 }
@@ -141,7 +145,7 @@ void sr_rx_fail(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp 
 	}
 	while ((head = atomic_load(&rq->head)) != atomic_load(&rq->tail)) {
 		c = (struct sr_cqe){ .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV };
-		receive_complete(ctx, owner, q, &c, rq->avail[head & rq->mask], 1);
+		receive_complete(ctx, owner, q, &c, sr_rq_number(rq, head), 1);
 	}
 }
 
@@ -294,7 +298,11 @@ static uint32_t bounce_take(struct sr_shm_qp *d, uint64_t len)
 
 	if (at % SR_BOUNCE_UNITS + units > SR_BOUNCE_UNITS)
 		at = ALIGN_UP(at, SR_BOUNCE_UNITS);
-	used = at + units - atomic_load_explicit(&d->bounce_tail, memory_order_acquire);
+	used = at + units - d->bounce_seen;
+	if (unlikely(used > SR_BOUNCE_UNITS)) {
+		d->bounce_seen = atomic_load_explicit(&d->bounce_tail, memory_order_acquire);
+		used = at + units - d->bounce_seen;
+	}
 	if (used > SR_BOUNCE_UNITS)
 		return 0;
 	d->bounce_head = at + units;
@@ -306,6 +314,11 @@ static int place(struct sr_run *r, struct op *o, struct sr_rwqe *w, struct piece
 	uint64_t len = o->w->length;
 	struct iovec ring;
 
+	if (len && len <= SR_CQE_DATA && !r->dst->local) {
+		c->inlined = 1;
+		ring = (struct iovec){ c->data, len };
+		return sr_copy(r->ctx, &r->ctx->self, &ring, o->from, o->local.v, len);
+	}
 	if (len && len <= SR_BOUNCE_MAX && !r->dst->local) {
 		c->bounce = bounce_take(o->d, len);
 		c->bounce_end = o->d->bounce_head;

@@ -4,6 +4,7 @@
  *
  *   free (owner's stack) -> filled, its number in avail[] -> popped by an executor -> named by a completion -> free at its poll
  *
+ * A QP's own slots go round in turn, as its completions do: there the stack only counts. Of a shared queue they come back in any order,
  * so a queue holds at most its capacity of requests that are posted or not yet polled. Posting is under the owner's private lock;
  * popping under the QP's rx_lock, for a shared queue under its own robust lock too.
  */
@@ -12,14 +13,19 @@
 
 #include "softrdma/device.h"
 
-static size_t rq_size(uint32_t cap, uint32_t mask, uint32_t stride)
+static size_t rq_head_size(uint32_t mask)
 {
-	return ALIGN_UP(sizeof(struct sr_shm_rq) + (mask + 1) * sizeof(uint32_t), 64u) + (size_t)cap * stride;
+	return ALIGN_UP(sizeof(struct sr_shm_rq) + (mask + 1) * sizeof(uint32_t), 64u);
+}
+
+static size_t rq_size(uint32_t mask, uint32_t stride)
+{
+	return rq_head_size(mask) + (size_t)(mask + 1) * stride;
 }
 
 int sr_rq_create(struct sr_context *ctx, struct sr_rq *rq, uint32_t max_wr, uint32_t max_sge)
 {
-	uint32_t slots = 1, stride = (uint32_t)(sizeof(struct sr_rwqe) + max_sge * sizeof(struct sr_sge));
+	uint32_t slots = 1, stride = (uint32_t)ALIGN_UP(sizeof(struct sr_rwqe) + max_sge * sizeof(struct sr_sge), (size_t)64);
 
 	while (slots < max_wr)
 		slots <<= 1;
@@ -27,7 +33,7 @@ int sr_rq_create(struct sr_context *ctx, struct sr_rq *rq, uint32_t max_wr, uint
 	rq->free = arena_alloc(&ctx->arena, (max_wr ? max_wr : 1) * sizeof(*rq->free));
 	if (!rq->free)
 		return -ENOMEM;
-	rq->shm = sr_shm_alloc(ctx, rq_size(max_wr, slots - 1, stride));
+	rq->shm = sr_shm_alloc(ctx, rq_size(slots - 1, stride));
 	if (!rq->shm) {
 		arena_free(&ctx->arena, rq->free);
 		return -ENOMEM;
@@ -35,14 +41,14 @@ int sr_rq_create(struct sr_context *ctx, struct sr_rq *rq, uint32_t max_wr, uint
 	rq->shm->cap = max_wr;
 	rq->shm->mask = slots - 1;
 	rq->shm->stride = stride;
-	rq->shm->slots_off = (uint32_t)rq_size(0, slots - 1, stride);
+	rq->shm->slots_off = (uint32_t)rq_head_size(slots - 1);
 	sr_rq_reset(rq);
 	return 0;
 }
 
 void sr_rq_destroy(struct sr_context *ctx, struct sr_rq *rq)
 {
-	sr_shm_free(ctx, rq->shm, rq_size(rq->shm->cap, rq->shm->mask, rq->shm->stride));
+	sr_shm_free(ctx, rq->shm, rq_size(rq->shm->mask, rq->shm->stride));
 	arena_free(&ctx->arena, rq->free);
 }
 
@@ -56,6 +62,7 @@ void sr_rq_reset(struct sr_rq *rq)
 	rq->nr_free = rq->shm->cap;
 	atomic_store(&rq->shm->head, 0);
 	atomic_store(&rq->shm->tail, 0);
+	rq->shm->tail_seen = 0;
 }
 
 void sr_rq_give(struct sr_rq *rq, uint32_t slot)
@@ -75,6 +82,8 @@ static int post_one(struct sr_rq *rq, const struct ibv_recv_wr *wr)
 	if (!rq->nr_free)
 		return ENOMEM;
 	slot = rq->free[--rq->nr_free];
+	if (!rq->shm->shared)
+		slot = tail & rq->shm->mask;
 	w = sr_rq_slot(rq->shm, slot);
 	w->wr_id = wr->wr_id;
 	w->nsge = (uint32_t)wr->num_sge;
@@ -83,7 +92,8 @@ static int post_one(struct sr_rq *rq, const struct ibv_recv_wr *wr)
 		w->sge[i] = (struct sr_sge){ wr->sg_list[i].addr, wr->sg_list[i].length, wr->sg_list[i].lkey };
 		w->length += w->sge[i].length;
 	}
-	rq->shm->avail[tail & rq->shm->mask] = slot;
+	if (rq->shm->shared)
+		rq->shm->avail[tail & rq->shm->mask] = slot;
 	atomic_store(&rq->shm->tail, tail + 1);
 	return 0;
 }

@@ -7,10 +7,15 @@
  *
  * Who writes what is said at each field: "owner" is the process that opened the context, "executor" is whoever runs a
  * send queue (its owner or, after receiver-not-ready, the process at the other end), under the lock named.
+ *
+ * Lines of the cache are what a short message costs: each that both processors write takes a journey. So what one side
+ * writes lies apart from what the other writes, and of the other side's counters each keeps the last value seen and looks again only
+ * when that says full or empty.
  */
 #pragma once
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/macro.h"
@@ -35,6 +40,9 @@
 #define SR_BOUNCE_UNIT 64u /* bytes */
 #define SR_BOUNCE_UNITS 1024u
 #define SR_BOUNCE_MAX 4096u /* largest message that takes this way */
+
+/* The smallest ones lie in the completion itself. */
+#define SR_CQE_DATA 64u
 
 #define SR_ASYNC_SLOTS 64u
 
@@ -102,9 +110,11 @@ struct sr_cqe {
 	uint32_t bounce;  /* receive: bounce position + 1; 0: the data is in place */
 	uint32_t bounce_end; /* position to free up to */
 	uint32_t number;  /* the QP's in the owner */
-	uint32_t reserved[2];
+	uint32_t inlined; /* receive: the data is below */
+	_Atomic uint32_t position; /* in the ring, + 1; stored last: the entry is there */
+	char data[SR_CQE_DATA];
 };
-_Static_assert(sizeof(struct sr_cqe) == 64, "one cache line");
+_Static_assert(offsetof(struct sr_cqe, data) == 64 && sizeof(struct sr_cqe) == 128, "two cache lines");
 
 struct sr_shm_cq {
 	struct rlock lock; /* producers */
@@ -113,10 +123,12 @@ struct sr_shm_cq {
 	uint32_t channel;  /* number + 1 of the owner's completion channel; 0: none */
 	uint32_t number;
 	_Atomic uint32_t overrun;
-	_Atomic uint32_t head __attribute__((aligned(64)));  /* owner */
+	/* The producers' line: the owner, when it polls, touches nothing here. */
+	_Atomic uint32_t tail;
 	_Atomic uint32_t armed;
-	_Atomic uint32_t tail __attribute__((aligned(64)));  /* under lock; stored last: the entry is there */
 	_Atomic uint32_t events;
+	uint32_t head_seen; /* a head of some time ago */
+	_Atomic uint32_t head __attribute__((aligned(64)));  /* owner */
 	struct sr_cqe ring[] __attribute__((aligned(64)));
 };
 
@@ -142,8 +154,9 @@ struct sr_shm_rq {
 	uint32_t pop_seq;	   /* SRQ: the pop under way, for repair */
 	uint64_t pop_qp;
 	_Atomic uint32_t head __attribute__((aligned(64)));
+	uint32_t tail_seen; /* a tail of some time ago */
 	_Atomic uint32_t tail __attribute__((aligned(64))); /* owner */
-	uint32_t avail[];				     /* numbers of filled slots */
+	uint32_t avail[]; /* SRQ: numbers of filled slots; a QP's own are filled and popped in turn */
 };
 
 struct sr_wqe {
@@ -188,11 +201,13 @@ struct sr_shm_qp {
 
 	/* Responder, under rx_lock. */
 	struct rlock rx_lock __attribute__((aligned(64)));
-	_Atomic uint32_t peer_waits; /* the other end's queue is stalled on this QP: run it when that changes */
 	uint32_t rx_seq;
 	uint32_t in_hand; /* slot + 1 taken from an SRQ, its completion not yet pushed */
 	uint32_t bounce_head; /* positions count in units, for ever */
+	uint32_t bounce_seen; /* a bounce_tail of some time ago */
 	_Atomic uint32_t bounce_tail __attribute__((aligned(64))); /* owner: given back */
+	/* The other end's queue is stalled on this QP: run it when that changes. */
+	_Atomic uint32_t peer_waits __attribute__((aligned(64)));
 };
 
 static inline void *sr_at(void *base, uint64_t off) { return (char *)base + off; }
@@ -200,6 +215,12 @@ static inline void *sr_at(void *base, uint64_t off) { return (char *)base + off;
 static inline struct sr_wqe *sr_sq_slot(void *base, struct sr_shm_qp *q, uint32_t seq)
 {
 	return sr_at(base, q->sq + (uint64_t)(seq & q->sq_mask) * q->sq_stride);
+}
+
+/* The slot of the @seq-th receive. */
+static inline uint32_t sr_rq_number(const struct sr_shm_rq *rq, uint32_t seq)
+{
+	return rq->shared ? rq->avail[seq & rq->mask] : seq & rq->mask;
 }
 
 static inline struct sr_rwqe *sr_rq_slot(struct sr_shm_rq *rq, uint32_t slot)
