@@ -107,6 +107,10 @@ const void *records_plain(const char *plugin, size_t *ret_len);
 /* ---- restart.c ---- */
 void agent_restarted(void); /* the checkpoint thread comes back to life; never fails silently */
 
+/* ---- pending.c: signals that wait for the process ---- */
+int pending_record(uint64_t set); /* while stopped; @set: which ones wait */
+void pending_restart(void);
+
 /* ---- names.c ---- */
 int names_send(void);	   /* what was published and asked in this phase */
 int names_take(const struct link_message *m);

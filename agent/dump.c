@@ -91,7 +91,7 @@ static uint64_t status_mask(const char *text, const char *name)
 	return v;
 }
 
-static void read_pending(struct image_process *p)
+static int read_pending(struct image_process *p)
 {
 	char path[64], buf[4096];
 	struct stop_thread *t;
@@ -104,6 +104,7 @@ static void read_pending(struct image_process *p)
 		if (atomic_load(&t->state) == STOP_STOPPED && raw_read_file(path, buf, sizeof(buf)) > 0)
 			t->record.pending = status_mask(buf, "SigPnd") & ~ours;
 	}
+	return pending_record(p->pending);
 }
 
 static void read_link(const char *path, char *to, size_t size)
@@ -143,8 +144,8 @@ static int read_process(struct image_process *p)
 	if (n < 0)
 		return (int)n;
 	p->auxv_length = (uint32_t)n;
-	read_pending(p);
-	return read_mm(&p->mm);
+	n = read_pending(p);
+	return n < 0 ? (int)n : read_mm(&p->mm);
 }
 
 static void read_host(struct image_host *h)

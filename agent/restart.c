@@ -69,6 +69,7 @@ void agent_restarted(void)
 	r->image_fd = UINT32_MAX;
 	take_exe();
 	agent.generation++;
+	pending_restart();
 	err = connect_again();
 	if (err) {
 		log_error("process %u is rebuilt but cannot reach the coordinator in %s (errno %d)", agent.pid,

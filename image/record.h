@@ -48,7 +48,7 @@ struct image_process {
 	uint64_t restart_info; /* address of struct agent's struct image_restart: filled in by the restorer */
 	struct image_mm mm;
 	struct image_timer timers[3]; /* ITIMER_REAL, VIRTUAL, PROF */
-	uint64_t pending; /* signals pending for the process: bit N-1 for signal N */
+	uint64_t pending; /* signals pending for the process: bit N-1 for signal N; the agent has their values and queues them */
 	char comm[16];
 	char exe[512];
 	char cwd[512];

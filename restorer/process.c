@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Restores what a process has once: the mm's fields, signal actions, umask, pending signals, interval timers. */
+/* Restores what a process has once: the mm's fields, signal actions, umask, interval timers. */
 #include <errno.h>
 #include <linux/prctl.h>
 #include <sys/time.h>
@@ -78,14 +78,6 @@ void process_restore(struct restorer *r)
 	if (p->no_new_privs)
 		RAW5(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	leave_word(r);
-}
-
-/* Every thread still blocks all signals. */
-void process_send_pending(struct restorer *r)
-{
-	for (int sig = 1; sig <= 64; sig++)
-		if (r->plan->process.pending & 1ull << (sig - 1))
-			RAW2(SYS_kill, r->pid, sig);
 }
 
 void process_start_timers(struct restorer *r)

@@ -49,7 +49,6 @@ void memory_load(struct restorer *r);
 void memory_finish(struct restorer *r);
 
 void process_restore(struct restorer *r);
-void process_send_pending(struct restorer *r);
 void process_start_timers(struct restorer *r);
 
 _Noreturn void threads_restore(struct restorer *r);

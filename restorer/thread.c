@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Restores the threads. The process's first task becomes the image's leader, the others are cloned with their old ids. Each
- * sets what a thread has for itself, says that it is ready and waits; when all are ready, pending signals are sent and timers started,
- * then all jump. A process whose leader has ended before (pthread_exit in main) gets no leader either: its first task ends
+ * sets what a thread has for itself, says that it is ready and waits; when all are ready, timers are started, then all jump. Signals that
+ * waited for the process are the agent's to queue again. A process whose leader has ended before (pthread_exit in main) gets no leader either: its first task ends
  * here, and the kernel lets the others go then (set_tid_address), since they may unmap the code that it runs.
  *
  * Capabilities of the capsule are dropped here by all threads but the checkpoint thread, which needs them until it has
@@ -142,7 +142,6 @@ void threads_restore(struct restorer *r)
 		set_thread(r, leader);
 		check(r, leader, "setting fs of thread", arch_set_fs(leader->fs_base));
 	}
-	process_send_pending(r);
 	process_start_timers(r);
 	if (r->plan->log_fd > 2)
 		raw_close((int)r->plan->log_fd); /* the reader sees its end once every process is restored */
