@@ -100,8 +100,11 @@ static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	return n ? (int)n : fermata_sink_write(sink, path, r.path_length);
 }
 
-/* What was read or written up to the offset must still be there; holes beyond the end were holes before. */
-static int check_size(int fd, const struct file_record *r, int number, const char *path)
+/*
+ * Where to go on. What was read or written up to the offset must still be there; holes beyond the end were holes before. A
+ * standard output goes on at the end of a file that is shorter now: `fermata restart DIR >log` has emptied it.
+ */
+static int find_offset(int fd, const struct file_record *r, int number, const char *path, int64_t *ret)
 {
 	uint64_t need = r->offset < 0 || (uint64_t)r->offset > r->size ? r->size : (uint64_t)r->offset;
 	struct stat st;
@@ -111,17 +114,21 @@ static int check_size(int fd, const struct file_record *r, int number, const cha
 		return fermata_fail((int)err, "fd %d: %s cannot be examined (errno %ld)", number, path, -err);
 	if ((st.st_mode & S_IFMT) != (r->mode & S_IFMT))
 		return fermata_fail(-ESTALE, "fd %d: %s is of another type than at the checkpoint", number, path);
-	if (S_ISREG(st.st_mode) && r->offset >= 0 && (uint64_t)st.st_size < need)
-		return fermata_fail(-ESTALE, "fd %d: %s has %llu bytes, but had been read or written up to byte %llu: put "
-				    "back the file of the checkpoint", number, path, (unsigned long long)st.st_size,
-				    (unsigned long long)need);
-	return 0;
+	*ret = r->offset;
+	if (!S_ISREG(st.st_mode) || r->offset < 0 || (uint64_t)st.st_size >= need)
+		return 0;
+	*ret = st.st_size;
+	if ((number == 1 || number == 2) && (r->flags & O_ACCMODE) == O_WRONLY)
+		return 0;
+	return fermata_fail(-ESTALE, "fd %d: %s has %llu bytes, but had been read or written up to byte %llu: put back the file of "
+			    "the checkpoint", number, path, (unsigned long long)st.st_size, (unsigned long long)need);
 }
 
 static int file_fd_restore(struct fermata_desc *d, const void *record, size_t len)
 {
 	const struct file_record *r = record;
 	const char *path = (const char *)(r + 1);
+	int64_t offset = 0;
 	long err;
 	int fd;
 
@@ -132,9 +139,9 @@ static int file_fd_restore(struct fermata_desc *d, const void *record, size_t le
 		return fermata_fail(fd, fd == -ENOENT ? "fd %d: %s is missing (errno %d): put it back" :
 							"fd %d: %s cannot be opened as it was (errno %d)",
 				    d->fd, path, -fd);
-	err = check_size(fd, r, d->fd, path);
-	if (!err && r->offset > 0) {
-		err = raw_lseek(fd, r->offset, SEEK_SET);
+	err = find_offset(fd, r, d->fd, path, &offset);
+	if (!err && offset > 0) {
+		err = raw_lseek(fd, offset, SEEK_SET);
 		err = err < 0 ? fermata_fail((int)err, "fd %d: cannot seek in %s (errno %ld)", d->fd, path, -err) : 0;
 	}
 	if (!err)

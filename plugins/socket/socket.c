@@ -30,6 +30,7 @@
 
 #define SOCKET_RECORD_VERSION 1
 #define OPTIONS_MAX 32
+#define BIND_TRIES 40
 
 struct end_key {
 	char tag[7];  /* "socket/" */
@@ -146,6 +147,7 @@ static int socket_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	struct socket_record *r = &s->record;
 	int err = 0;
 
+	r->receive_buffer = (uint32_t)socket_get_int(d->fd, SOL_SOCKET, SO_RCVBUF);
 	r->option_count = (uint32_t)socket_options_dump(d->fd, r, options, OPTIONS_MAX);
 	if ((r->kind == SOCKET_CONNECTED || r->kind == SOCKET_ORPHAN) && !s->content)
 		err = socket_queue_peek(d->fd, r, &s->content, &s->content_length);
@@ -205,7 +207,7 @@ static int restore_orphan(const struct fermata_desc *d, const struct socket_view
 
 	if (r)
 		return r;
-	r = socket_queue_put(d->fd, ends[1], ends[0], v->content, v->r->content_length);
+	r = socket_queue_put(d->fd, ends[1], ends[0], v->r, v->content);
 	if (v->r->flags & SOCKET_ERROR && !is_tcp(v->r)) /* closing with something unread reports a reset */
 		RAW6(SYS_sendto, ends[0], "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
 	if (v->r->flags & SOCKET_ERROR && is_tcp(v->r))
@@ -296,6 +298,7 @@ static int take_end(const struct fermata_desc *d, const struct socket_record *r)
 
 static int bind_again(int fd, const struct fermata_desc *d, const struct socket_record *r)
 {
+	const struct timespec pause = { 0, 5000000 };
 	char text[120], path[sizeof(r->local.bytes) + 1] = { 0 };
 	bool is_path = r->domain == AF_UNIX && r->local.bytes[2];
 	int err;
@@ -304,7 +307,8 @@ static int bind_again(int fd, const struct fermata_desc *d, const struct socket_
 		memcpy(path, r->local.bytes + 2, r->local.length - 2);
 		socket_path_clear(&r->local);
 	}
-	err = socket_bind(fd, &r->local);
+	for (int i = 0; (err = socket_bind(fd, &r->local)) == -EADDRINUSE && i < BIND_TRIES; i++)
+		RAW2(SYS_nanosleep, &pause, NULL); /* the last of the killed job's connections may still be on their way out */
 	if (err) {
 		socket_name_text(&r->local, text, sizeof(text));
 		return fermata_fail(err, err == -EADDRINUSE ? "fd %d: %s is in use (errno %d): end the program that has it" :
@@ -355,7 +359,7 @@ static int refill_connected(struct fermata_desc *d, const struct socket_view *v)
 			return fermata_fail(peer_end, "fd %d: its peer, fd %d of process %u, cannot be taken (errno %d)", d->fd,
 					    v->r->maker_fd, v->r->maker_pid, -peer_end);
 	}
-	r = socket_queue_put(d->fd, peer_end, d->fd, v->content, v->r->content_length);
+	r = socket_queue_put(d->fd, peer_end, d->fd, v->r, v->content);
 	if (!r && shut)
 		r = (int)RAW2(SYS_shutdown, peer_end, SHUT_WR);
 	if (!r && v->r->flags & SOCKET_READ_SHUT)

@@ -58,6 +58,11 @@ int socket_options_restore(int fd, const struct socket_option *o, uint32_t count
 /* ---- socket_tcp.c, socket_unix.c ---- */
 int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s);
 int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
+/*
+ * All that was sent lies in the receiver's queue: acknowledged, or, as acknowledgements may take 200 ms, counted there. Sequence
+ * numbers count a FIN as a byte, bytes_sent does not.
+ */
+bool socket_tcp_arrived(int sender, int receiver);
 int socket_unix_claim(struct fermata_desc *d, struct socket_state *s);
 int socket_unix_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
 /* Elects the maker once the peer is known. */
@@ -88,8 +93,8 @@ int64_t socket_diag_tcp(const struct socket_name *local, const struct socket_nam
 /* ---- socket_queue.c ---- */
 int socket_queue_peek(int fd, const struct socket_record *r, char **ret, size_t *ret_len);
 int socket_queue_take(int fd, struct socket_state *s);
-/* Writes @len bytes into @peer_end, so that they lie in the queue of @fd. */
-int socket_queue_put(int number, int peer_end, int fd, const char *content, size_t len);
+/* Writes the content of @record into @peer_end, so that it lies in the queue of @fd. @number names it in a message. */
+int socket_queue_put(int number, int peer_end, int fd, const struct socket_record *record, const char *content);
 
 /* ---- socket_pair.c ---- */
 /* Both ends of a connection: ret[0] as @r tells, ret[1] its peer, each with its old name where that can be had. */

@@ -16,8 +16,10 @@
  *   - the receiver: the bytes were for it alone; its peer sees a reset, as when a program dies with unread data.
  *   - the sender: P keeps the connection open until the bytes are back; then the last close sends end of file after them.
  *   - the coordinator or a third process: this hook does not wait for anybody.
- * So the checkpoint may fail at any point after, with nothing to undo. It fits again: the same two queues held these bytes in
- * smaller pieces, each with the overhead of a buffer of its own. If it still does not, P's send buffer is made larger.
+ * So the checkpoint may fail at any point after, with nothing to undo. It fits again: the same two buffers held these bytes, in
+ * smaller pieces with more overhead. Reading fast would make the receive buffer grow, so it is locked for the time: else a job would
+ * have more under way at each checkpoint. If the bytes do not fit at once (the kernel may be short of memory for sockets),
+ * first the send buffer is made larger, then the receive buffer, as far as the kernel's limits for its own tuning.
  *
  * At restart the receiver holds a copy of its new peer's end in the same way and writes its content into that.
  */
@@ -25,14 +27,15 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <string.h>
 
 #include "base/fdpass.h"
 #include "plugins/socket/socket.h"
 
-#define PATIENCE_MS 20	   /* a step of waiting for loopback's own work */
-#define PATIENCE_STEPS 100 /* steps without progress until we give up */
+#define STEP_MS 2	 /* loopback's own work takes less */
+#define TAKE_STEPS 1000	 /* steps without progress, while bytes are known to be under way */
+#define PUT_STEPS 50	 /* the same, for one size of the buffers */
+#define LAST_STEPS 10000 /* the same, when giving up would lose bytes */
 
 static long receive(int fd, void *buf, size_t n, int flags)
 {
@@ -115,6 +118,35 @@ int socket_queue_peek(int fd, const struct socket_record *r, char **ret, size_t 
 			    err == -EIO ? ": urgent data is not supported" : "");
 }
 
+static void pause_step(void)
+{
+	const struct timespec step = { 0, STEP_MS * 1000000 };
+
+	RAW2(SYS_nanosleep, &step, NULL);
+}
+
+/* A peek makes TCP tell the peer when its window has become much larger. */
+static void tell_window(int fd)
+{
+	char c;
+
+	receive(fd, &c, 1, MSG_PEEK);
+}
+
+/*
+ * Lets the receive buffer of @fd grow to about @size bytes, as the kernel's own tuning would, without locking it: a low-water
+ * mark does that (kernel 4.18), and tells the window.
+ */
+static void grow_receive(int fd, int size)
+{
+	int low = socket_get_int(fd, SOL_SOCKET, SO_RCVLOWAT);
+
+	socket_set_int(fd, SOL_SOCKET, SO_RCVLOWAT, size / 2);
+	socket_set_int(fd, SOL_SOCKET, SO_RCVLOWAT, low > 0 ? low : 1);
+	socket_set_int(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, 0x3fffffff); /* the mark has set it to half the buffer */
+	tell_window(fd);
+}
+
 struct taken {
 	char *bytes;
 	size_t len, room;
@@ -152,21 +184,24 @@ static int take_all(int fd, int peer_end, struct taken *t)
 		got = take_some(fd, t);
 		under_way = socket_queued(peer_end, SIOCOUTQ);
 		if (got == 0 && under_way) {
-			if (++idle > PATIENCE_STEPS)
+			if (++idle > TAKE_STEPS)
 				return -ETIMEDOUT;
-			socket_poll(fd, POLLIN, PATIENCE_MS);
+			pause_step();
 		}
 	} while (got > 0 || (got == 0 && under_way > 0));
 	return got < 0 ? (int)got : under_way < 0 ? under_way : 0;
 }
 
-/* Writes until nothing more fits: the number of bytes written, or -errno. The kernel moves them on as far as it can. */
-static long put_some(int to, const char *bytes, size_t len)
+/*
+ * Writes until nothing more fits for @steps: the number of bytes written, or -errno. The kernel moves them on to @fd, the
+ * other end, as far as it can.
+ */
+static long put_some(int to, int fd, const char *bytes, size_t len, int steps)
 {
 	size_t done = 0;
 	int idle = 0;
 
-	while (done < len) {
+	while (done < len && idle < steps) {
 		long n = RAW6(SYS_sendto, to, bytes + done, len - done, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
 
 		if (n == -EINTR)
@@ -176,66 +211,82 @@ static long put_some(int to, const char *bytes, size_t len)
 		if (n > 0) {
 			done += (size_t)n;
 			idle = 0;
-		} else if (idle++ == 2) {
-			break;
-		} else {
-			socket_poll(to, POLLOUT, PATIENCE_MS);
+			continue;
 		}
+		tell_window(fd);
+		if (idle++)
+			pause_step();
 	}
 	return (long)done;
 }
 
-/* As put_some, all; with a larger send buffer for the time if it must be. */
-static int put_all(int to, const char *bytes, size_t len)
+/* As put_some, all; with larger buffers if it must be. */
+static int put_all(int to, int fd, const char *bytes, size_t len, int last_steps)
 {
 	int size = socket_get_int(to, SOL_SOCKET, SO_SNDBUF), lock = socket_get_int(to, SOL_SOCKET, SO_BUF_LOCK);
-	long n = put_some(to, bytes, len), more = 0;
+	long n = put_some(to, fd, bytes, len, PUT_STEPS), done = n;
 
-	if (n < 0 || (size_t)n == len)
+	if (n < 0 || (size_t)done == len)
 		return n < 0 ? (int)n : 0;
-	socket_set_int(to, SOL_SOCKET, SO_SNDBUF, size / 2 + (int)(len - (size_t)n) + 65536);
-	more = put_some(to, bytes + n, len - (size_t)n);
+	socket_set_int(to, SOL_SOCKET, SO_SNDBUF, size / 2 + (int)(len - (size_t)done) + 65536);
+	n = put_some(to, fd, bytes + done, len - (size_t)done, PUT_STEPS);
+	done += n > 0 ? n : 0;
+	for (int i = 0; i < 2 && n >= 0 && (size_t)done < len; i++) {
+		grow_receive(fd, i ? 0x7fffffff : socket_get_int(fd, SOL_SOCKET, SO_RCVBUF) + 2 * (int)(len - (size_t)done));
+		n = put_some(to, fd, bytes + done, len - (size_t)done, i ? last_steps : PUT_STEPS);
+		done += n > 0 ? n : 0;
+	}
 	socket_set_int(to, SOL_SOCKET, SO_SNDBUF, size / 2);
 	if (lock >= 0)
 		socket_set_int(to, SOL_SOCKET, SO_BUF_LOCK, lock);
-	return more < 0 ? (int)more : (size_t)(n + more) < len ? -ENOBUFS : 0;
+	return n < 0 ? (int)n : (size_t)done < len ? -ENOBUFS : 0;
+}
+
+static int take_and_put_back(int fd, int peer_end, struct socket_state *s)
+{
+	int lock = socket_get_int(fd, SOL_SOCKET, SO_BUF_LOCK), r, back;
+	struct taken t = { 0 };
+
+	if (lock >= 0)
+		socket_set_int(fd, SOL_SOCKET, SO_BUF_LOCK, lock | 2 /* SOCK_RCVBUF_LOCK */);
+	r = take_all(fd, peer_end, &t);
+	if (lock >= 0)
+		socket_set_int(fd, SOL_SOCKET, SO_BUF_LOCK, lock);
+	back = put_all(peer_end, fd, t.bytes, t.len, LAST_STEPS);
+	if (!r && !back) {
+		s->content = t.bytes;
+		s->content_length = t.len;
+		return 0;
+	}
+	fermata_free(t.bytes);
+	if (back)
+		return fermata_fail(back, "fd %d: its connection has lost bytes of %zu that were under way (errno %d)", fd, t.len,
+				    -back);
+	return fermata_fail(r, "fd %d: what is under way to it does not arrive (errno %d)", fd, -r);
 }
 
 int socket_queue_take(int fd, struct socket_state *s)
 {
-	struct taken t = { 0 };
-	int peer_end = fdpass_take((int)s->peer.pid, s->peer.fd), r, back;
+	int peer_end = fdpass_take((int)s->peer.pid, s->peer.fd), r;
 
 	if (peer_end < 0)
 		return fermata_fail(peer_end, "fd %d: its peer, fd %d of process %u, cannot be taken: pidfd_getfd is refused "
 				    "(errno %d)", fd, s->peer.fd, s->peer.pid, -peer_end);
-	r = take_all(fd, peer_end, &t);
-	back = put_all(peer_end, t.bytes, t.len);
+	r = take_and_put_back(fd, peer_end, s);
 	raw_close(peer_end);
-	if (r || back) {
-		fermata_free(t.bytes);
-		if (back)
-			return fermata_fail(back, "fd %d: its connection has lost bytes: %zu did not go back (errno %d)", fd,
-					    t.len, -back);
-		return fermata_fail(r, "fd %d: what is under way to it does not arrive (errno %d)", fd, -r);
-	}
-	s->content = t.bytes;
-	s->content_length = t.len;
-	return 0;
+	return r;
 }
 
-int socket_queue_put(int number, int peer_end, int fd, const char *content, size_t len)
+int socket_queue_put(int number, int peer_end, int fd, const struct socket_record *record, const char *content)
 {
-	int low = socket_get_int(fd, SOL_SOCKET, SO_RCVLOWAT), r;
+	size_t len = record->content_length;
+	int r;
 
 	if (!len)
 		return 0;
-	/* Raising the low-water mark lets TCP's receive buffer grow as it had, without fixing its size. */
-	if (len > 32768)
-		socket_set_int(fd, SOL_SOCKET, SO_RCVLOWAT, len > 0x3fffffff ? 0x3fffffff : (int)len);
-	r = put_all(peer_end, content, len);
-	if (low > 0)
-		socket_set_int(fd, SOL_SOCKET, SO_RCVLOWAT, low);
+	if (record->domain != AF_UNIX && socket_get_int(fd, SOL_SOCKET, SO_RCVBUF) < (int)record->receive_buffer)
+		grow_receive(fd, (int)record->receive_buffer);
+	r = put_all(peer_end, fd, content, len, PUT_STEPS * 20);
 	if (r)
 		return fermata_fail(r, "fd %d: the %zu bytes that had been queued do not fit into the new connection (errno %d)",
 				    number, len, -r);

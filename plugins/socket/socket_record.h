@@ -37,10 +37,11 @@ struct socket_record {
 	uint32_t peer_pid;
 	int32_t peer_fd, peer_domain;
 	uint32_t mode; /* of the file at the local path */
+	uint32_t receive_buffer, reserved; /* SO_RCVBUF as it was, set or tuned */
 	uint64_t ino, peer_ino; /* for inspection */
 	struct socket_name local, remote;
 };
-_Static_assert(sizeof(struct socket_record) == 312, "socket_record");
+_Static_assert(sizeof(struct socket_record) == 320, "socket_record");
 
 struct socket_option {
 	int32_t level, name;

@@ -179,30 +179,40 @@ static int find_peer(struct fermata_desc *d, struct socket_state *s, const struc
 	return FERMATA_DRAINED;
 }
 
-/*
- * All that was sent lies in the peer's queue: acknowledged, or, as acknowledgements may take 200 ms, counted at the peer. Sequence
- * numbers count a FIN as a byte, bytes_sent does not.
- */
+bool socket_tcp_arrived(int sender, int receiver)
+{
+	struct tcp_info from = { 0 }, to = { 0 };
+	int need = (int)(offsetof(struct tcp_info, tcpi_bytes_retrans) + sizeof(from.tcpi_bytes_retrans));
+	bool got_fin;
+
+	if (socket_queued(sender, SIOCOUTQ) == 0)
+		return true;
+	if (socket_queued(sender, SIOCOUTQNSD) != 0)
+		return false;
+	if (socket_get(sender, IPPROTO_TCP, TCP_INFO, &from, sizeof(from)) < need ||
+	    socket_get(receiver, IPPROTO_TCP, TCP_INFO, &to, sizeof(to)) < need)
+		return false; /* a kernel before 4.19 */
+	got_fin = STATE(to.tcpi_state) & STATES_GOT_FIN;
+	if (!(STATE(from.tcpi_state) & STATES_SENT_FIN) == got_fin)
+		return false;
+	return from.tcpi_bytes_sent - from.tcpi_bytes_retrans == to.tcpi_bytes_received - got_fin;
+}
+
 static bool has_arrived(const struct fermata_desc *d, const struct socket_state *s)
 {
-	struct tcp_info own, other = { 0 };
-	int peer_end, r;
+	bool arrived;
+	int peer_end;
 
 	if (socket_queued(d->fd, SIOCOUTQ) == 0)
 		return true;
-	if (socket_queued(d->fd, SIOCOUTQNSD) != 0 || get_info(d, &own))
+	if (socket_queued(d->fd, SIOCOUTQNSD) != 0)
 		return false;
 	peer_end = fdpass_take((int)s->peer.pid, s->peer.fd);
 	if (peer_end < 0)
 		return false;
-	r = socket_get(peer_end, IPPROTO_TCP, TCP_INFO, &other, sizeof(other));
+	arrived = socket_tcp_arrived(d->fd, peer_end);
 	raw_close(peer_end);
-	if (r < (int)(offsetof(struct tcp_info, tcpi_bytes_retrans) + sizeof(own.tcpi_bytes_retrans)))
-		return false; /* a kernel before 4.19 */
-	if (!(STATE(own.tcpi_state) & STATES_SENT_FIN) != !(STATE(other.tcpi_state) & STATES_GOT_FIN))
-		return false;
-	return own.tcpi_bytes_sent - own.tcpi_bytes_retrans ==
-	       other.tcpi_bytes_received - !!(STATE(other.tcpi_state) & STATES_GOT_FIN);
+	return arrived;
 }
 
 static bool arrives_soon(const struct fermata_desc *d, const struct socket_state *s)
