@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -348,7 +350,10 @@ static int start_capsule(struct session *s)
 	return s->init < 0 ? CLI_CANNOT : 0;
 }
 
-/* Descriptors 0, 1 and 2 exist: the programs' standard ones are made of them. */
+/*
+ * Descriptors 0, 1 and 2 exist: the programs' standard ones are made of them. What else our caller has left open is not for the
+ * programs.
+ */
 static void open_standard(void)
 {
 	int fd;
@@ -357,6 +362,9 @@ static void open_standard(void)
 		fd = open("/dev/null", O_RDWR);
 	while (fd >= 0 && fd <= STDERR_FILENO);
 	close(fd);
+	if (syscall(SYS_close_range, STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC) < 0) /* before Linux 5.11 */
+		for (fd = STDERR_FILENO + 1; fd < (int)sysconf(_SC_OPEN_MAX) && fd < 65536; fd++)
+			fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
 static int run(struct restart *r)
