@@ -22,9 +22,15 @@ static struct shadow_qp **entry_of(uint32_t index)
 	return *chunk ? *chunk + index % VERBS_HANDLE_CHUNK : NULL;
 }
 
-static uint64_t handle_of(uint32_t index)
+static void handle_set(struct shadow_qp *qp, uint32_t index)
 {
-	return (uint64_t)next_generation++ << 54 | (uint64_t)index << 32;
+	qp->sq.handle = (uint32_t)next_generation++ << 22 | index;
+	qp->rq.handle = qp->sq.handle | VERBS_HANDLE_RECEIVE;
+}
+
+static uint32_t index_of(const struct shadow_qp *qp)
+{
+	return qp->sq.handle & 0x3fffff;
 }
 
 int verbs_handle_draw(struct shadow_qp *qp)
@@ -40,7 +46,7 @@ int verbs_handle_draw(struct shadow_qp *qp)
 		next_index = (next_index + 1) % (VERBS_HANDLE_CHUNK * VERBS_HANDLE_CHUNKS);
 	}
 	if (entry && !*entry) {
-		qp->handle = handle_of(next_index);
+		handle_set(qp, next_index);
 		*entry = qp;
 		/* numbers are used again late, but stay dense */
 		next_index = (next_index + 1) % VERBS_HANDLE_CHUNK;
@@ -54,13 +60,13 @@ int verbs_handle_draw(struct shadow_qp *qp)
 void verbs_handle_drop(struct shadow_qp *qp)
 {
 	lock_acquire(&verbs_lock);
-	*entry_of((uint32_t)(qp->handle >> 32) & 0x3fffff) = NULL;
+	*entry_of(index_of(qp)) = NULL;
 	lock_release(&verbs_lock);
 }
 
 void verbs_handle_renew(struct shadow_qp *qp)
 {
 	lock_acquire(&verbs_lock);
-	qp->handle = handle_of((uint32_t)(qp->handle >> 32) & 0x3fffff);
+	handle_set(qp, index_of(qp));
 	lock_release(&verbs_lock);
 }

@@ -132,18 +132,29 @@ struct shadow_cq {
 /*
  * A queue of posted work. Positions count up for ever; slot = position & mask. [tail, head) is outstanding.
  * head moves under @lock, by the posters; tail under the lock of the completion queue, by the pollers.
+ * What posting needs lies in one cache line: between two posts a program makes system calls, and each line is cold then.
  */
 struct verbs_ring {
 	struct lock lock;
 	uint32_t mask;
-	uint32_t capacity; /* that the program may fill */
+	uint32_t credits; /* positions that are free for sure; 0: ask the tail */
 	uint32_t stride;
-	uint32_t max_sge;
+	uint16_t max_sge;
+	uint8_t signal_all; /* IBV_SEND_SIGNALED or 0 */
+	uint8_t translate;  /* keys differ: verbs_moved */
 	uint32_t max_inline;
+	uint32_t handle;   /* upper half of the wr_ids that the device is given */
+	uint32_t capacity; /* that the program may fill */
 	char *slots;
-	_Atomic uint64_t head __attribute__((aligned(64)));
+	_Atomic uint64_t head;
+	struct ibv_qp *real;
+	union {
+		int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+		int (*post_recv)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+	};
 	_Atomic uint64_t tail __attribute__((aligned(64)));
-};
+} __attribute__((aligned(64)));
+_Static_assert(offsetof(struct verbs_ring, tail) == 64, "one cache line for the posters");
 
 enum { VERBS_SLOT_NOOP = 1 }; /* ours: its completion is not the program's */
 
@@ -176,11 +187,9 @@ struct shadow_qp {
 		struct ibv_qp pub;
 		char room[512];
 	};
-	struct ibv_qp *real;
-	uint64_t handle; /* of this QP in the wr_ids that the device is given */
-	uint32_t sig_all;
-	uint32_t reserve; /* 1: the device's queue has a slot more than the program knows */
 	struct verbs_ring sq, rq;
+	struct ibv_qp *real;
+	uint32_t reserve; /* 1: the device's queue has a slot more than the program knows */
 	uint64_t two_sided; /* sends that take a receive of the peer, posted since RESET; under sq.lock */
 	uint64_t received;  /* receives that completed well since RESET; under the receive CQ's lock */
 	/* control; the program's own calls order these */
@@ -262,6 +271,28 @@ static inline void verbs_list_del(struct list *link)
 	lock_release(&verbs_lock);
 }
 
+/* Memory at a cache line's start; freed by verbs_free_aligned. */
+static inline void *verbs_alloc_aligned(size_t size)
+{
+	char *p = fermata_alloc(size + 64), *at;
+
+	if (!p)
+		return NULL;
+	at = (char *)ALIGN_UP((uintptr_t)p + sizeof(void *), (uintptr_t)64);
+	memcpy(at - sizeof(void *), &p, sizeof(p));
+	return at;
+}
+
+static inline void verbs_free_aligned(void *at)
+{
+	void *p;
+
+	if (!at)
+		return;
+	memcpy(&p, (char *)at - sizeof(void *), sizeof(p));
+	fermata_free(p);
+}
+
 static inline void *verbs_unsupported(void)
 {
 	errno = EOPNOTSUPP;
@@ -295,23 +326,29 @@ static inline void *verbs_unsupported(void)
 /* ---- handles: verbs_handle.c ---- */
 
 /*
- * What the device is given as wr_id:  63 receive | 62 srq | 61..54 generation | 53..32 index of the queue | 31..0 position.
+ * What the device is given as wr_id:  63 receive | 62 srq | 61..54 generation | 53..32 index of the queue pair | 31..0
+ * position. The upper half is the ring's handle.
  */
-#define VERBS_HANDLE_RECEIVE (1ull << 63)
-int verbs_handle_draw(struct shadow_qp *qp); /* sets qp->handle; 0 or -ENOMEM */
+#define VERBS_HANDLE_RECEIVE (1u << 31)
+int verbs_handle_draw(struct shadow_qp *qp); /* 0 or -ENOMEM */
 void verbs_handle_drop(struct shadow_qp *qp);
 void verbs_handle_renew(struct shadow_qp *qp); /* what is still posted is forgotten */
 #define VERBS_HANDLE_CHUNK 1024u
 #define VERBS_HANDLE_CHUNKS 4096u
 extern struct shadow_qp **verbs_handle_chunks[VERBS_HANDLE_CHUNKS] HIDDEN;
 
-static inline struct shadow_qp *verbs_handle_find(uint64_t handle)
+static inline uint64_t ring_wr_id(const struct verbs_ring *r, uint64_t position)
 {
-	uint32_t index = (uint32_t)(handle >> 32) & 0x3fffff;
-	struct shadow_qp **chunk = verbs_handle_chunks[index / VERBS_HANDLE_CHUNK];
-	struct shadow_qp *qp = chunk ? chunk[index % VERBS_HANDLE_CHUNK] : NULL;
+	return (uint64_t)r->handle << 32 | (uint32_t)position;
+}
 
-	return likely(qp && !((qp->handle ^ handle) << 2 >> 34)) ? qp : NULL;
+/* The queue pair that may have posted @wr_id: its ring's handle tells whether it did. */
+static inline struct shadow_qp *verbs_handle_find(uint64_t wr_id)
+{
+	uint32_t index = (uint32_t)(wr_id >> 32) & 0x3fffff;
+	struct shadow_qp **chunk = verbs_handle_chunks[index / VERBS_HANDLE_CHUNK];
+
+	return likely(chunk) ? chunk[index % VERBS_HANDLE_CHUNK] : NULL;
 }
 
 /* ---- data path ---- */

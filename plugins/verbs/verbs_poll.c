@@ -8,32 +8,41 @@
  */
 #include "plugins/verbs/verbs_internal.h"
 
-static inline int complete_send(struct shadow_cq *cq, struct shadow_qp *qp, struct ibv_wc *wc)
+/* The wr_id's lower half is its position's, which is outstanding, so at or after the tail. */
+static inline void ring_retire(struct verbs_ring *r, uint64_t wr_id)
 {
-	uint32_t low = (uint32_t)wc->wr_id;
-	uint64_t tail = atomic_load_explicit(&qp->sq.tail, memory_order_relaxed);
-	uint64_t position = tail + (uint32_t)(low - (uint32_t)tail);
-	const struct verbs_send *s = ring_send(&qp->sq, position);
+	uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
 
-	wc->wr_id = s->wr_id;
-	wc->qp_num = qp->pub.qp_num;
-	atomic_store_explicit(&qp->sq.tail, position + 1, memory_order_release);
-	if (likely(!(s->slot_flags & VERBS_SLOT_NOOP)))
-		return 1;
-	cq->noops--;
-	return 0;
+	atomic_store_explicit(&r->tail, tail + (uint32_t)((uint32_t)wr_id - (uint32_t)tail) + 1, memory_order_release);
 }
 
-static inline int complete_receive(struct shadow_qp *qp, struct ibv_wc *wc)
+/* 1: the completion is the program's. The slot is read before the tail frees it. */
+static inline int complete(struct shadow_cq *cq, struct ibv_wc *wc)
 {
-	uint32_t low = (uint32_t)wc->wr_id;
-	uint64_t tail = atomic_load_explicit(&qp->rq.tail, memory_order_relaxed);
-	uint64_t position = tail + (uint32_t)(low - (uint32_t)tail);
+	uint64_t wr_id = wc->wr_id;
+	struct shadow_qp *qp = verbs_handle_find(wr_id);
+	struct verbs_ring *r;
 
-	wc->wr_id = ring_receive(&qp->rq, position)->wr_id;
+	if (unlikely(!qp))
+		return 0;
+	r = wr_id >> 63 ? &qp->rq : &qp->sq;
+	if (unlikely(r->handle != (uint32_t)(wr_id >> 32)))
+		return 0;
 	wc->qp_num = qp->pub.qp_num;
-	atomic_store_explicit(&qp->rq.tail, position + 1, memory_order_release);
-	qp->received += wc->status == IBV_WC_SUCCESS;
+	if (r == &qp->rq) {
+		wc->wr_id = ring_receive(r, (uint32_t)wr_id)->wr_id;
+		qp->received += wc->status == IBV_WC_SUCCESS;
+	} else {
+		const struct verbs_send *s = ring_send(r, (uint32_t)wr_id);
+
+		wc->wr_id = s->wr_id;
+		if (unlikely(s->slot_flags & VERBS_SLOT_NOOP)) {
+			cq->noops--;
+			ring_retire(r, wr_id);
+			return 0;
+		}
+	}
+	ring_retire(r, wr_id);
 	return 1;
 }
 
@@ -43,13 +52,8 @@ int verbs_complete(struct shadow_cq *cq, struct ibv_wc *wc, int n)
 	int to = 0;
 
 	for (int i = 0; i < n; i++) {
-		struct shadow_qp *qp = verbs_handle_find(wc[i].wr_id);
-		int shown;
+		int shown = complete(cq, &wc[i]);
 
-		if (unlikely(!qp))
-			continue;
-		shown = wc[i].wr_id & VERBS_HANDLE_RECEIVE ? complete_receive(qp, &wc[i]) :
-							     complete_send(cq, qp, &wc[i]);
 		if (unlikely(to != i))
 			wc[to] = wc[i];
 		to += shown;

@@ -37,16 +37,33 @@ static inline int copy_inline(struct verbs_ring *r, struct verbs_send *s, const 
 	return 0;
 }
 
-/* Fills the slot; 0 or an errno. */
-static inline int record_send(struct shadow_qp *qp, struct verbs_send *s, const struct ibv_send_wr *wr)
+/* Learns from the tail what has become free; 1 if @position is. Under r->lock. */
+static __attribute__((noinline)) int ring_refresh(struct verbs_ring *r, uint64_t head, uint64_t position)
 {
-	if (unlikely((uint32_t)wr->num_sge > qp->sq.max_sge))
+	uint64_t tail = atomic_load_explicit(&r->tail, memory_order_acquire);
+
+	r->credits = r->capacity - (uint32_t)(head - tail);
+	if (unlikely(head - tail > r->capacity)) /* a no-op of ours is in the reserve */
+		r->credits = 0;
+	return position - head < r->credits;
+}
+
+static inline void ring_advance(struct verbs_ring *r, uint64_t head, uint32_t n)
+{
+	r->credits -= n;
+	atomic_store_explicit(&r->head, head + n, memory_order_relaxed);
+}
+
+/* Fills the slot; 0 or an errno. */
+static inline int record_send(struct verbs_ring *q, struct verbs_send *s, const struct ibv_send_wr *wr)
+{
+	if (unlikely((uint32_t)wr->num_sge > q->max_sge))
 		return EINVAL;
 	s->wr_id = wr->wr_id;
 	s->num_sge = (uint16_t)wr->num_sge;
 	s->opcode = (uint8_t)wr->opcode;
 	s->slot_flags = 0;
-	s->flags = wr->send_flags | qp->sig_all;
+	s->flags = wr->send_flags | q->signal_all;
 	s->imm = wr->imm_data;
 	s->remote_addr = wr->wr.atomic.remote_addr; /* the first member of wr.rdma too */
 	if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
@@ -57,7 +74,7 @@ static inline int record_send(struct shadow_qp *qp, struct verbs_send *s, const 
 		s->rkey = wr->wr.rdma.rkey;
 	}
 	if (wr->send_flags & IBV_SEND_INLINE)
-		return copy_inline(&qp->sq, s, wr);
+		return copy_inline(q, s, wr);
 	for (uint32_t i = 0; i < s->num_sge; i++)
 		s->sge[i] = wr->sg_list[i];
 	return 0;
@@ -88,19 +105,20 @@ static void translate_remote(const struct shadow_qp *qp, struct ibv_send_wr *wr)
 }
 
 /* Records and prepares one; how many sges of @sges it took, or -errno. */
-static inline int prepare_send(struct shadow_qp *qp, uint64_t position, const struct ibv_send_wr *wr,
+static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t position, const struct ibv_send_wr *wr,
 			       struct ibv_send_wr *to, struct ibv_sge *sges)
 {
+	struct verbs_ring *q = &qp->sq;
 	int r;
 
-	if (unlikely(position - atomic_load_explicit(&qp->sq.tail, memory_order_acquire) >= qp->sq.capacity))
+	if (unlikely(position - head >= q->credits) && !ring_refresh(q, head, position))
 		return -ENOMEM;
-	r = record_send(qp, ring_send(&qp->sq, position), wr);
+	r = record_send(q, ring_send(q, position), wr);
 	if (unlikely(r))
 		return -r;
 	*to = *wr;
-	to->wr_id = qp->handle | (uint32_t)position;
-	if (likely(!verbs_moved))
+	to->wr_id = ring_wr_id(q, position);
+	if (likely(!q->translate))
 		return 0;
 	translate_remote(qp, to);
 	if (wr->send_flags & IBV_SEND_INLINE)
@@ -119,12 +137,12 @@ static int accepted(const struct ibv_send_wr *chain, int n, const struct ibv_sen
 	return n;
 }
 
-static void advance_send(struct shadow_qp *qp, const struct ibv_send_wr *chain, int n)
+static inline void advance_send(struct shadow_qp *qp, uint64_t head, const struct ibv_send_wr *chain, int n)
 {
 	for (int i = 0; i < n; i++)
-		qp->two_sided += (uint64_t)send_two_sided(chain[i].opcode);
-	atomic_store_explicit(&qp->sq.head, atomic_load_explicit(&qp->sq.head, memory_order_relaxed) + (uint64_t)n,
-			      memory_order_relaxed);
+		if (send_two_sided(chain[i].opcode))
+			qp->two_sided++;
+	ring_advance(&qp->sq, head, (uint32_t)n);
 }
 
 /* Posts up to BATCH requests from *@wr on, which it moves over those accepted. 0 or an errno. */
@@ -136,7 +154,7 @@ static int post_send_batch(struct shadow_qp *qp, struct ibv_send_wr **wr)
 	int n = 0, used = 0, r = 0, refused = 0;
 
 	while (w && n < BATCH && used + w->num_sge <= BATCH_SGES) {
-		r = prepare_send(qp, head + (uint64_t)n, w, &chain[n], &sges[used]);
+		r = prepare_send(qp, head, head + (uint64_t)n, w, &chain[n], &sges[used]);
 		if (r < 0)
 			break;
 		used += r;
@@ -146,10 +164,10 @@ static int post_send_batch(struct shadow_qp *qp, struct ibv_send_wr **wr)
 		w = w->next;
 	}
 	if (n) {
-		refused = qp->real->context->ops.post_send(qp->real, chain, &bad);
+		refused = qp->sq.post_send(qp->sq.real, chain, &bad);
 		if (refused)
 			n = accepted(chain, n, bad);
-		advance_send(qp, chain, n);
+		advance_send(qp, head, chain, n);
 	}
 	if (!refused && r >= 0 && !n) /* more pieces than any device takes */
 		return EINVAL;
@@ -161,14 +179,15 @@ static int post_send_batch(struct shadow_qp *qp, struct ibv_send_wr **wr)
 /* The common case, one request whose keys are the device's own: its copy and nothing else. */
 static inline int post_send_one(struct shadow_qp *qp, struct ibv_send_wr *wr)
 {
+	uint64_t head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
 	struct ibv_send_wr one, *bad = NULL;
-	int r = prepare_send(qp, atomic_load_explicit(&qp->sq.head, memory_order_relaxed), wr, &one, NULL);
+	int r = prepare_send(qp, head, head, wr, &one, NULL);
 
 	if (unlikely(r < 0))
 		return -r;
-	r = qp->real->context->ops.post_send(qp->real, &one, &bad);
+	r = qp->sq.post_send(qp->sq.real, &one, &bad);
 	if (likely(!r))
-		advance_send(qp, &one, 1);
+		advance_send(qp, head, &one, 1);
 	return r;
 }
 
@@ -179,7 +198,7 @@ int verbs_post_send(struct ibv_qp *p, struct ibv_send_wr *wr, struct ibv_send_wr
 
 	fermata_device_enter();
 	held = verbs_lock_acquire(&qp->sq.lock);
-	if (likely(wr && !wr->next && !verbs_moved))
+	if (likely(wr && !wr->next && !qp->sq.translate))
 		r = post_send_one(qp, wr);
 	else
 		while (wr && !r)
@@ -225,7 +244,7 @@ int verbs_repost_send(struct shadow_qp *qp, uint64_t position)
 	struct ibv_send_wr wr, *bad;
 
 	send_again(qp, s, &wr, sges);
-	wr.wr_id = qp->handle | (uint32_t)position;
+	wr.wr_id = ring_wr_id(&qp->sq, position);
 	return VERBS_DEVICE(qp->real->context->ops.post_send(qp->real, &wr, &bad));
 }
 
@@ -243,10 +262,11 @@ int verbs_post_noop(struct shadow_qp *qp)
 	s->opcode = IBV_WR_RDMA_WRITE;
 	s->flags = IBV_SEND_SIGNALED;
 	s->slot_flags = VERBS_SLOT_NOOP;
-	wr.wr_id = qp->handle | (uint32_t)head;
+	wr.wr_id = ring_wr_id(&qp->sq, head);
 	r = VERBS_DEVICE(qp->real->context->ops.post_send(qp->real, &wr, &bad));
 	if (!r) {
 		atomic_store_explicit(&qp->sq.head, head + 1, memory_order_relaxed);
+		qp->sq.credits = 0;
 		cq->noops++;
 		cq->hush = 1;
 	}
@@ -262,7 +282,7 @@ static int post_recv_one(struct shadow_qp *qp, const struct ibv_recv_wr *wr)
 	struct ibv_sge sges[BATCH_SGES];
 	int r;
 
-	if (unlikely(head - atomic_load_explicit(&q->tail, memory_order_acquire) >= q->capacity))
+	if (unlikely(!q->credits) && !ring_refresh(q, head, head))
 		return ENOMEM;
 	if (unlikely((uint32_t)wr->num_sge > q->max_sge || wr->num_sge > BATCH_SGES))
 		return EINVAL;
@@ -270,14 +290,14 @@ static int post_recv_one(struct shadow_qp *qp, const struct ibv_recv_wr *wr)
 	slot->num_sge = (uint32_t)wr->num_sge;
 	for (int i = 0; i < wr->num_sge; i++)
 		slot->sge[i] = wr->sg_list[i];
-	if (unlikely(verbs_moved)) {
+	if (unlikely(q->translate)) {
 		translate_sges(sges, wr->sg_list, slot->num_sge);
 		one.sg_list = sges;
 	}
-	one.wr_id = VERBS_HANDLE_RECEIVE | qp->handle | (uint32_t)head;
-	r = qp->real->context->ops.post_recv(qp->real, &one, &bad);
+	one.wr_id = ring_wr_id(q, head);
+	r = q->post_recv(q->real, &one, &bad);
 	if (likely(!r))
-		atomic_store_explicit(&q->head, head + 1, memory_order_relaxed);
+		ring_advance(q, head, 1);
 	return r;
 }
 
@@ -308,6 +328,6 @@ int verbs_repost_receive(struct shadow_qp *qp, uint64_t position)
 	struct ibv_recv_wr wr = { .num_sge = (int)slot->num_sge, .sg_list = sges }, *bad;
 
 	translate_sges(sges, slot->sge, slot->num_sge);
-	wr.wr_id = VERBS_HANDLE_RECEIVE | qp->handle | (uint32_t)position;
+	wr.wr_id = ring_wr_id(&qp->rq, position);
 	return VERBS_DEVICE(qp->real->context->ops.post_recv(qp->real, &wr, &bad));
 }

@@ -19,10 +19,10 @@ static int ring_init(struct verbs_ring *r, uint32_t capacity, uint32_t reserve, 
 		slots *= 2;
 	r->capacity = capacity;
 	r->mask = (uint32_t)slots - 1;
-	r->max_sge = max_sge;
+	r->max_sge = (uint16_t)max_sge;
 	r->max_inline = max_inline;
 	r->stride = ALIGN_UP((uint32_t)header + max_sge * (uint32_t)sizeof(struct ibv_sge) + max_inline, 64u);
-	r->slots = fermata_alloc(slots * r->stride);
+	r->slots = verbs_alloc_aligned(slots * r->stride);
 	return r->slots ? 0 : -ENOMEM;
 }
 
@@ -30,6 +30,18 @@ static void ring_empty(struct verbs_ring *r)
 {
 	atomic_store(&r->tail, 0);
 	atomic_store(&r->head, 0);
+	r->credits = 0;
+}
+
+/* What the data path needs of the device's object, kept where it looks. */
+static void real_set(struct shadow_qp *qp, struct ibv_qp *real)
+{
+	qp->real = qp->sq.real = qp->rq.real = real;
+	qp->sq.translate = qp->rq.translate = (uint8_t)verbs_moved;
+	if (!real)
+		return;
+	qp->sq.post_send = real->context->ops.post_send;
+	qp->rq.post_recv = real->context->ops.post_recv;
 }
 
 /* Asks the device for the queue pair of qp->init; @cap gets what it gave. */
@@ -78,7 +90,7 @@ static int qp_init(struct shadow_qp *qp, struct ibv_pd *pd, struct ibv_qp_init_a
 	qp->pub.qp_type = attr->qp_type;
 	pthread_mutex_init(&qp->pub.mutex, NULL);
 	pthread_cond_init(&qp->pub.cond, NULL);
-	qp->sig_all = attr->sq_sig_all ? IBV_SEND_SIGNALED : 0;
+	qp->sq.signal_all = attr->sq_sig_all ? IBV_SEND_SIGNALED : 0;
 	qp->init.cap = *cap;
 	qp->init.cap.max_send_wr -= qp->reserve;
 	attr->cap = qp->init.cap;
@@ -93,14 +105,14 @@ static void qp_free(struct shadow_qp *qp)
 {
 	if (!qp)
 		return;
-	fermata_free(qp->sq.slots);
-	fermata_free(qp->rq.slots);
-	fermata_free(qp);
+	verbs_free_aligned(qp->sq.slots);
+	verbs_free_aligned(qp->rq.slots);
+	verbs_free_aligned(qp);
 }
 
 static struct shadow_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	struct shadow_qp *qp = fermata_alloc(sizeof(*qp));
+	struct shadow_qp *qp = verbs_alloc_aligned(sizeof(*qp));
 	struct ibv_qp_cap cap;
 	int r;
 
@@ -111,10 +123,10 @@ static struct shadow_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 	qp->pub.pd = pd;
 	qp->init = *attr;
 	qp->reserve = 1;
-	qp->real = create_new(qp, &cap);
+	real_set(qp, create_new(qp, &cap));
 	if (!qp->real) {
 		qp->reserve = 0;
-		qp->real = create_new(qp, &cap);
+		real_set(qp, create_new(qp, &cap));
 	}
 	if (!qp->real) {
 		qp_free(qp);
@@ -267,7 +279,7 @@ int verbs_qp_recreate(struct shadow_context *c, struct shadow_qp *qp)
 	struct ibv_qp_cap cap;
 
 	fermata_device_enter();
-	qp->real = real_create(qp, &cap);
+	real_set(qp, real_create(qp, &cap));
 	fermata_device_leave();
 	if (!qp->real)
 		return fermata_fail(-errno, "QP 0x%x cannot be made again on %s (error %d)", qp->pub.qp_num,
