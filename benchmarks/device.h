@@ -13,7 +13,7 @@ double device_tcp(size_t size);
 enum device_way { DEVICE_WRITE, DEVICE_WRITE_PINGPONG, DEVICE_SEND_PINGPONG };
 
 /*
- * RDMA on softrdma between two processes. DEVICE_WRITE: from the post to the completion, the other process asleep. The
- * ping-pongs: one way; the writes' arrival is polled for in memory, the sends' in the CQ.
+ * RDMA on softrdma between two processes. DEVICE_WRITE: from the post to the completion, the other process asleep.
+ * The ping-pongs: one way; the writes' arrival is polled for in memory, the sends' in the CQ.
  */
 double device_verbs(enum device_way way, size_t size);

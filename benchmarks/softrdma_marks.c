@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * softrdma's marks, as ratios: its latency against TCP's over the loopback, its bandwidth against one memcpy of the same size. What is
- * compared is measured in turns; of the turns the better half counts, as others use this machine too.
- * Prints one line a figure: name value (mark, ok or short).
+ * softrdma's marks, as ratios: its latency against TCP's over the loopback, its bandwidth against one memcpy of
+ * the same size. What is compared is measured in turns; of the turns the better half counts, as others use this
+ * machine too. Prints one line a figure: name value (mark, ok or short).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +24,12 @@ static double better_half(double *v)
 	return sum / (TURNS / 2);
 }
 
+static void show_latency(const char *what, size_t size, double it, double tcp)
+{
+	printf("softrdma-%s-latency %.3f of TCP loopback's, %zu bytes: %.2f us against %.2f (below 0.20, %s)\n", what,
+	       it / tcp, size, it * 1e6, tcp * 1e6, it / tcp < 0.2 ? "ok" : "short");
+}
+
 static void latencies(size_t size)
 {
 	double tcp[TURNS], send[TURNS], write[TURNS], base, s, w;
@@ -37,10 +43,8 @@ static void latencies(size_t size)
 	base = better_half(tcp);
 	s = better_half(send);
 	w = better_half(write);
-	printf("softrdma-send-latency %.3f of TCP loopback's, %zu bytes: %.2f us against %.2f (below 0.20, %s)\n", s / base, size,
-	       s * 1e6, base * 1e6, s / base < 0.2 ? "ok" : "short");
-	printf("softrdma-write-latency %.3f of TCP loopback's, %zu bytes: %.2f us against %.2f (below 0.20, %s)\n", w / base, size,
-	       w * 1e6, base * 1e6, w / base < 0.2 ? "ok" : "short");
+	show_latency("send", size, s, base);
+	show_latency("write", size, w, base);
 }
 
 static void bandwidth(size_t size, int marked)
@@ -66,7 +70,7 @@ int main(void)
 	/* The children must not inherit lines that are not yet written. */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	latencies(8);
-	/* Within the caches a memcpy is measured against the kernel's page walk; the mark is for messages beyond them. */
+	/* Within the caches the kernel's page walk is what is seen; the mark is for messages beyond them. */
 	bandwidth(64u << 10, 0);
 	bandwidth(1u << 20, 0);
 	bandwidth(8u << 20, 0);

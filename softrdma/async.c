@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Asynchronous events, and the waking of sleepers. Events lie in a ring of the owner's segment, pushed by any executor
- * under a robust lock; the descriptor that the program polls is a named datagram socket whose datagrams only say "look". A ring that nobody
- * empties keeps its oldest events.
+ * Asynchronous events, and the waking of sleepers. Events lie in a ring of the owner's segment, pushed by any
+ * executor under a robust lock; the descriptor that the program polls is a named datagram socket whose datagrams
+ * only say "look". A ring that nobody empties keeps its oldest events.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Moves data between two processes' memory, once, straight from the source's pages to the target's. The executor is one of the two.
+ * Moves data between two processes' memory, once, straight from the source's pages to the target's. The executor
+ * is one of the two.
  *
  *   both here          memcpy
- *   short, one piece   pread/pwrite of /proc/PID/mem: the cheapest crossing, and it cannot hit another process of the same number
- *   else               process_vm_readv/writev, many pieces a call; whether the pid is still the peer's was looked up not
- *                      longer ago than a number could be given out again
+ *   short, one piece   pread/pwrite of /proc/PID/mem: the cheapest crossing; it cannot hit another process that
+ *                      got the same number
+ *   else               process_vm_readv/writev, many pieces a call; that the pid is still the peer's was seen not
+ *                      longer ago than a number takes to be given out again
  *
- * Order: pieces go in order, and the caller cuts off the last bytes as a piece of their own where the target may watch
- * for them; a piece of up to 8 bytes is one store of the kernel's copy.
+ * Order: pieces go in order, and the caller cuts off the last bytes as a piece of their own where the target may
+ * watch for them; a piece of up to 8 bytes is one store of the kernel's copy.
  */
 #include <errno.h>
 #include <string.h>

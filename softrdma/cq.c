@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Completion queues. The ring lies in the owner's segment: any executor pushes, under the queue's robust lock; the owner
- * pops, under a private one.
+ * Completion queues. The ring lies in the owner's segment: any executor pushes, under the queue's robust lock; the
+ * owner pops, under a private one.
  *
- *   push:  write ring[tail]; store its position, tail + 1 (from here on it has happened); store tail + 1; if armed: disarm,
- *          count the event, wake
+ *   push:  write ring[tail]; store its position, tail + 1 (from here on it has happened); store tail + 1;
+ *          if armed: disarm, count the event, wake
  *   poll:  ring[head] bears the position head + 1? place its data; give the receive slot back; store head + 1
  *
- * A producer that dies before the store of the position has done nothing, after it everything but perhaps the tail, which the next
- * holder of the lock moves, and the waking: as if it had died before its message; the next completion wakes.
+ * A producer that dies before the store of the position has done nothing, after it everything but perhaps the
+ * tail, which the next holder of the lock moves, and the waking: as if it had died before its message; the next
+ * completion wakes.
  *
  * A send slot is free again when a completion at or after it has been polled, as on hardware.
  */
@@ -80,18 +81,21 @@ void sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq 
 		sr_wake(ctx, owner->seg->index, cq->channel);
 }
 
-/* Was the completion of request @seq of @qpn pushed lately? Asked only after a holder's death. */
-int sr_cq_contains(struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive)
+/* Was the completion of request @seq of @qpn pushed lately? Asked after a death of who may have held this lock too. */
+int sr_cq_contains(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive)
 {
-	uint32_t tail = atomic_load(&cq->tail), i;
+	uint32_t tail, i;
+	int found = 0;
 
-	for (i = 1; i <= cq->mask + 1 && i <= tail; i++) {
+	cq_lock(ctx, cq);
+	tail = atomic_load(&cq->tail);
+	for (i = 1; i <= cq->mask + 1 && i <= tail && !found; i++) {
 		struct sr_cqe *c = &cq->ring[(tail - i) & cq->mask];
 
-		if (c->qpn == qpn && c->seq == seq && !c->rq_slot == !receive)
-			return 1;
+		found = c->qpn == qpn && c->seq == seq && !c->rq_slot == !receive;
 	}
-	return 0;
+	rlock_release(&cq->lock);
+	return found;
 }
 
 static void place(struct sr_context *ctx, struct sr_qp *qp, const struct sr_cqe *c)
@@ -144,9 +148,9 @@ static void take(struct sr_context *ctx, const struct sr_cqe *c, struct ibv_wc *
 }
 
 /*
- * There is no hardware that works while a program spins: on a host with more spinners than processors the one that is waited for
- * may need this one's. How many empty polls go before a yield follows from what came of the last: if it brought the completion, fewer, for
- * both share a processor; if spinning did, more.
+ * There is no hardware that works while a program spins: on a host with more spinners than processors the one that
+ * is waited for may need this one's. How many empty polls go before a yield follows from what came of the last: if
+ * it brought the completion, fewer, for both share a processor; if spinning did, more.
  */
 static void polled(struct sr_cq *cq, int got)
 {

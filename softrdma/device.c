@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The device and its contexts. There is one device, a constant; it lies in a larger block of zeros because callers of
- * vendor libraries look at a word behind struct ibv_device.
+ * The device and its contexts. There is one device, a constant; it lies in a larger block of zeros because callers
+ * of vendor libraries look at a word behind struct ibv_device.
  *
- * Opening makes, by the libc's names: the context's arena, the segment (file and mapping), the map of the atomics' locks, a
- * waking socket, the asynchronous events' socket, a timer. Nothing of that is shared with another context of the process, and
- * nothing is assumed of one that was opened earlier: it may have vanished.
+ * Opening makes, by the libc's names: the context's arena, the segment (file and mapping), the map of the atomics'
+ * locks, a waking socket, the asynchronous events' socket, a timer. Nothing of that is shared with another context
+ * of the process, and nothing is assumed of one that was opened earlier: it may have vanished.
  *
- * Descriptors and mappings are made and ended by the libc's names, so that who interposes them sees them; other system
- * calls are raw: no cancellation point, no thread state of the libc, on any path but the two that sleep.
+ * Descriptors and mappings are made and ended by the libc's names, so that who interposes them sees them; other
+ * system calls are raw: no cancellation point, no thread state of the libc, on any path but the two that sleep.
  */
 #include <errno.h>
 #include <string.h>
@@ -161,7 +161,7 @@ static int context_init(struct sr_context *ctx)
 	list_init(&ctx->stalled);
 	if (RAW3(SYS_getrandom, &ctx->rng, sizeof(ctx->rng), 0) != sizeof(ctx->rng) || !ctx->rng)
 		return -EIO;
-	/* Where Yama restricts tracing to children, peers may reach our memory all the same; elsewhere it is refused. */
+	/* Where Yama restricts tracing to children, peers may reach our memory all the same; elsewhere: refused. */
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 	err = sr_segment_create(ctx);
 	if (!err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The private side of softrdma: what a context's own process knows. Everything hangs off struct sr_context; there is no
- * mutable global. Objects lie in the context's arena, with room behind them for the fields of newer headers.
+ * The private side of softrdma: what a context's own process knows. Everything hangs off struct sr_context; there
+ * is no mutable global. Objects lie in the context's arena, with room behind them for the fields of newer headers.
  */
 #pragma once
 
@@ -140,7 +140,10 @@ struct sr_qp {
 	_Atomic uint32_t async_acked, async_taken;
 };
 
-static inline struct sr_context *sr_context(struct ibv_context *c) { return container_of(c, struct sr_context, verbs.context); }
+static inline struct sr_context *sr_context(struct ibv_context *c)
+{
+	return container_of(c, struct sr_context, verbs.context);
+}
 static inline struct sr_pd *sr_pd(struct ibv_pd *pd) { return container_of(pd, struct sr_pd, pd); }
 static inline struct sr_cq *sr_cq(struct ibv_cq *cq) { return container_of(cq, struct sr_cq, cq); }
 static inline struct sr_srq *sr_srq(struct ibv_srq *srq) { return container_of(srq, struct sr_srq, srq); }
@@ -185,7 +188,7 @@ int sr_key_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, 
 /* cq.c */
 void sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
 		int solicited);
-int sr_cq_contains(struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive);
+int sr_cq_contains(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive);
 void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, struct sr_qp *qp);
 int sr_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int sr_req_notify_cq(struct ibv_cq *cq, int solicited_only);

@@ -2,12 +2,14 @@
 /*
  * Creation of completion queues and channels, and the sleeping side of both.
  *
- * A channel's descriptor is an epoll descriptor over two others, so that it can be polled by the program and yet runs on a
- * clock: a datagram socket with a name in the shared directory, to which whoever counts an event sends a byte, and the
- * context's timer, which runs only while one of its send queues waits (receiver not ready, peer out of reach). Events are the counters in the
- * queues; the datagrams only say "look". So a full socket buffer loses nothing:
+ * A channel's descriptor is an epoll descriptor over two others, so that it can be polled by the program and yet
+ * runs on a clock: a datagram socket with a name in the shared directory, to which whoever counts an event sends a
+ * byte, and the context's timer, which runs only while one of its send queues waits (receiver not ready, peer out
+ * of reach). Events are the counters in the queues; the datagrams only say "look". So a full socket buffer loses
+ * nothing:
  *
- *   producer:  events + 1; send        taker:  empty the socket; look for events > taken; if more are left: send to itself
+ *   producer:  events + 1; send
+ *   taker:     empty the socket; look for events > taken; if more are left: send to itself
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The engine: runs the requests of a send queue, in order, each to its end. Whoever holds the queue's sq_lock is its executor:
- * the owner when it posts or polls, or the process at the other end when it has posted the receive
+ * The engine: runs the requests of a send queue, in order, each to its end. Whoever holds the queue's sq_lock is
+ * its executor: the owner when it posts or polls, or the process at the other end when it has posted the receive
  * that the queue was waiting for. The executor does both halves, requester and responder:
  *
- *   check own keys -> lock the target's rx_lock -> check QP, keys, receive -> move data -> push the receive's completion
- *   -> pop the receive -> unlock -> push the send's completion -> head + 1
+ *   check own keys -> lock the target's rx_lock -> check QP, keys, receive -> move data
+ *   -> push the receive's completion -> pop the receive -> unlock -> push the send's completion -> head + 1
  *
- * Locks are taken in this order: a QP's sq_lock, then one rx_lock at a time, then an SRQ's, then one CQ's. All are robust. What a dead
- * executor leaves is one request that was or was not completed: the completion in the queue decides (sr_sq_lock,
- * sr_rx_lock). Only completions are ever repeated work; a request that was cut off is run again by the owner, whose peer
- * is then the dead one, so it fails as unreachable.
+ * Locks are taken in this order: a QP's sq_lock, then one rx_lock at a time, then an SRQ's, then one CQ's. All are
+ * robust. What a dead executor leaves is one request that was or was not completed: the completion in the queue
+ * decides (sr_sq_lock, sr_rx_lock). Only completions are ever repeated work; a request that was cut off is run
+ * again by the owner, whose peer is then the dead one, so it fails as unreachable.
  *
- * A request that cannot go on now leaves the queue stalled: the reason is in q->stall, and peer_waits of the QP
- * at the other end is set *before* a last look, while the other end posts *before* it looks at peer_waits: one of both sees the other.
+ * A request that cannot go on now leaves the queue stalled: the reason is in q->stall, and peer_waits of the QP at
+ * the other end is set *before* a last look, while the other end posts *before* it looks at peer_waits: one of
+ * both sees the other.
  */
 #include <errno.h>
 #include <string.h>
@@ -47,7 +48,7 @@ void sr_sq_lock(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp 
 		return;
 	head = atomic_load(&q->sq_head);
 	if (q->qpn && head != atomic_load(&q->sq_tail) &&
-	    sr_cq_contains(sr_at(owner->seg, q->send_cq), q->qpn, head, 0))
+	    sr_cq_contains(ctx, sr_at(owner->seg, q->send_cq), q->qpn, head, 0))
 		atomic_store(&q->sq_head, head + 1);
 }
 
@@ -57,7 +58,7 @@ void sr_rx_lock(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp 
 
 	if (likely(!rlock_acquire(ctx, &q->rx_lock, ctx->self.token)))
 		return;
-	if (!q->qpn || !sr_cq_contains(sr_at(owner->seg, q->recv_cq), q->qpn, q->rx_seq, 1))
+	if (!q->qpn || !sr_cq_contains(ctx, sr_at(owner->seg, q->recv_cq), q->qpn, q->rx_seq, 1))
 		return;
 	rq = sr_at(owner->seg, q->rq);
 	if (!rq->shared)

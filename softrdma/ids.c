@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Numbers of objects. A ring of free numbers: taken at the front, given back at the end, so a number that was in use
- * a moment ago (and may still be named by a peer) is the last to come back. Callers hold the context's lock.
+ * Numbers of objects. A ring of free numbers: taken at the front, given back at the end, so a number that was in
+ * use a moment ago (and may still be named by a peer) is the last to come back. Callers hold the context's lock.
  */
 #include "softrdma/device.h"
 

@@ -2,10 +2,10 @@
 /*
  * Protection domains, memory regions, and the check of keys.
  *
- * An entry of the key table is filled first and its key stored last; a key is (random tag << 16 | index), so one of a
- * region that is gone does not fit the next region of the same index, and none can be guessed from another.
- * Deregistration takes the key away, then passes through the locks of every queue pair of the context: an executor that
- * had read the key before has finished its move when that is done.
+ * An entry of the key table is filled first and its key stored last; a key is (random tag << 16 | index), so one
+ * of a region that is gone does not fit the next region of the same index, and none can be guessed from another.
+ * Deregistration takes the key away, then passes through the locks of every queue pair of the context: an executor
+ * that had read the key before has finished its move when that is done.
  */
 #include <errno.h>
 #include <string.h>
@@ -100,8 +100,9 @@ static int mapped(const void *addr, size_t length)
 }
 
 /*
- * Whole huge pages of private memory are put together now: a crossing into them costs a fraction. That touches pages that the
- * program has not, as pinning would. Where the kernel cannot or will not (before 6.1, files, shared memory): as well.
+ * Whole huge pages of private memory are put together now: a crossing into them costs a fraction. That touches
+ * pages that the program has not, as pinning would. Where the kernel cannot or will not (before 6.1, files, shared
+ * memory): as well.
  */
 static void make_huge(uintptr_t addr, size_t length)
 {

@@ -2,12 +2,14 @@
 /*
  * Owns the mappings of other contexts' segments, and the knowledge whether their processes live.
  *
- * A process is known by a cookie: 8 random bytes that lie in its segment and in its private memory. Reading them from its
- * memory, through /proc/PID/mem opened once (which stays with that memory, whatever becomes of the number) or process_vm_readv,
- * proves at once that the pid is the one we mean in our own pid namespace, that we may touch its memory, and that it lives: the memory of a process is gone as soon as it
- * is killed, by exec too, and no child that inherited its descriptors can stand in for it.
+ * A process is known by a cookie: 8 random bytes that lie in its segment and in its private memory. Reading them
+ * from its memory, through /proc/PID/mem opened once (which stays with that memory, whatever becomes of the
+ * number) or process_vm_readv, proves at once that the pid is the one we mean in our own pid namespace, that we
+ * may touch its memory, and that it lives: the memory of a process is gone as soon as it is killed, by exec too,
+ * and no child that inherited its descriptors can stand in for it.
  *
- * Peers are counted and on ctx->peers, under ctx->peers_lock, which may be taken while ctx->lock is held; a dead one stays dead.
+ * Peers are counted and on ctx->peers, under ctx->peers_lock, which may be taken while ctx->lock is held; a dead
+ * one stays dead.
  */
 #include <errno.h>
 #include <string.h>
@@ -155,8 +157,9 @@ int sr_peer_alive_lately(struct sr_context *ctx, struct sr_peer *p)
 }
 
 /*
- * Does the context that signs its locks with @token live? One of another pid namespace may live unseen, and no connection leads
- * there, but the locks of the atomics are everybody's: what counts then is the lock on its segment's file.
+ * Does the context that signs its locks with @token live? One of another pid namespace may live unseen, and no
+ * connection leads there, but the locks of the atomics are everybody's: what counts then is the lock on its
+ * segment's file.
  */
 int sr_token_alive(struct sr_context *ctx, uint32_t token)
 {

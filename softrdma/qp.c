@@ -2,9 +2,9 @@
 /*
  * Queue pairs: making, moving through their states, asking, ending. Reliable connected ones.
  *
- * A QP's memory lies in the segment and is never used for anything but QPs: an executor may hold its address a moment after
- * its end, takes its lock, and finds that the number is not the one it meant. State changes are made under sq_lock and
- * rx_lock, so no executor is in the middle of a request then.
+ * A QP's memory lies in the segment and is never used for anything but QPs: an executor may hold its address a
+ * moment after its end, takes its lock, and finds that the number is not the one it meant. State changes are made
+ * under sq_lock and rx_lock, so no executor is in the middle of a request then.
  */
 #include <errno.h>
 #include <string.h>
@@ -126,8 +126,8 @@ static void users_add(struct ibv_qp *qp, uint32_t n)
 }
 
 /*
- * Back to how it was made. Nobody else is at it, or both locks are held. Sequence numbers go on, so that no old completion in a ring
- * can be taken for a new one's.
+ * Back to how it was made. Nobody else is at it, or both locks are held. Sequence numbers go on, so that no old
+ * completion in a ring can be taken for a new one's.
  */
 static void queues_reset(struct sr_context *ctx, struct sr_qp *qp)
 {
@@ -359,7 +359,8 @@ static void shm_apply(struct sr_qp *qp, enum ibv_qp_state from, enum ibv_qp_stat
 		atomic_store(&q->state, to);
 }
 
-static void after_move(struct sr_context *ctx, struct sr_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int notify)
+static void after_move(struct sr_context *ctx, struct sr_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
+		       int notify)
 {
 	if (to == IBV_QPS_RTR)
 		sr_qp_peer(ctx, qp);

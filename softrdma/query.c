@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the device says of itself: one active InfiniBand port with a LID, one GID (fe80:: and the GUID) and the default
- * partition key. GUID and LID come from the host's name, so all contexts of a host agree on them.
+ * What the device says of itself: one active InfiniBand port with a LID, one GID (fe80:: and the GUID) and the
+ * default partition key. GUID and LID come from the host's name, so all contexts of a host agree on them.
  */
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The slow side of the robust lock. A waiter spins a little, then sleeps on the word for at most a few milliseconds at a time, so a
- * holder that dies without waking anybody is found out by the next look, never waited for.
+ * The slow side of the robust lock. A waiter spins a little, then sleeps on the word for at most a few
+ * milliseconds at a time, so a holder that dies without waking anybody is found out by the next look, never waited
+ * for.
  */
 #include "softrdma/rlock.h"
 
@@ -30,7 +31,7 @@ int rlock_slow(struct sr_context *ctx, struct rlock *l, uint32_t token)
 			return 0;
 		arch_cpu_relax();
 	}
-	/* From here on we may not be the only sleeper: the word keeps the waiters' bit, and a release too many wakes. */
+	/* From here on we may not be the only sleeper: the word keeps the waiters' bit, a release wakes too many. */
 	for (;;) {
 		seen = atomic_load(&l->word);
 		if (!seen) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A lock in shared memory whose holder may die at any instruction. The word names the holder: 0 free, else the token
- * of the context that holds it, with bit 31 when somebody sleeps. A waiter that has slept a while asks whether the holder's
- * process lives; if not, it takes the lock over, and is told so: what the lock protects is left such
- * that the new holder can repair it.
+ * A lock in shared memory whose holder may die at any instruction. The word names the holder: 0 free, else the
+ * token of the context that holds it, with bit 31 when somebody sleeps. A waiter that has slept a while asks
+ * whether the holder's process lives; if not, it takes the lock over, and is told so: what the lock protects is
+ * left such that the new holder can repair it.
  */
 #pragma once
 

@@ -2,11 +2,12 @@
 /*
  * Receive queues, a QP's own and shared ones. A slot goes round:
  *
- *   free (owner's stack) -> filled, its number in avail[] -> popped by an executor -> named by a completion -> free at its poll
+ *   free (owner's stack) -> filled, its number in avail[] -> popped by an executor -> named by a completion
+ *   -> free at its poll
  *
- * A QP's own slots go round in turn, as its completions do: there the stack only counts. Of a shared queue they come back in any order,
- * so a queue holds at most its capacity of requests that are posted or not yet polled. Posting is under the owner's private lock;
- * popping under the QP's rx_lock, for a shared queue under its own robust lock too.
+ * so a queue holds at most its capacity of requests that are posted or not yet polled. A QP's own slots go round in
+ * turn, as its completions do: there the stack only counts. Of a shared queue they come back in any order. Posting is
+ * under the owner's private lock; popping under the QP's rx_lock, for a shared queue under its own robust lock too.
  */
 #include <errno.h>
 #include <string.h>
@@ -25,7 +26,8 @@ static size_t rq_size(uint32_t mask, uint32_t stride)
 
 int sr_rq_create(struct sr_context *ctx, struct sr_rq *rq, uint32_t max_wr, uint32_t max_sge)
 {
-	uint32_t slots = 1, stride = (uint32_t)ALIGN_UP(sizeof(struct sr_rwqe) + max_sge * sizeof(struct sr_sge), (size_t)64);
+	size_t slot = sizeof(struct sr_rwqe) + max_sge * sizeof(struct sr_sge);
+	uint32_t slots = 1, stride = (uint32_t)ALIGN_UP(slot, (size_t)64);
 
 	while (slots < max_wr)
 		slots <<= 1;

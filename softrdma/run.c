@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * softrdma-run: runs a program with the software RDMA device. It puts libsoftrdma.so, found beside itself in ../lib (or in
- * $SOFTRDMA_LIBDIR), in front of LD_PRELOAD and becomes the program.
+ * softrdma-run: runs a program with the software RDMA device. It puts libsoftrdma.so, found beside itself in
+ * ../lib (or in $SOFTRDMA_LIBDIR), in front of LD_PRELOAD and becomes the program.
  */
 #include <errno.h>
 #include <limits.h>

@@ -9,13 +9,13 @@
  *   DIR/new-R      a segment being made
  *   DIR/atomics    locks of the atomic operations, for all contexts
  *
- * Life of a segment's file: it is made and locked (an open-file-description lock, so it works across pid namespaces and
- * goes with its process) under a name of its own, then linked to the first free index: link(2) lets one win. Who finds a
- * ctx-III that nobody locks, locks it, makes sure that the name still leads to the same file, and removes it; as only the
- * holder of a file's lock removes its name, a living one is never removed.
+ * Life of a segment's file: it is made and locked (an open-file-description lock, so it works across pid
+ * namespaces and goes with its process) under a name of its own, then linked to the first free index: link(2) lets
+ * one win. Who finds a ctx-III that nobody locks, locks it, makes sure that the name still leads to the same file,
+ * and removes it; as only the holder of a file's lock removes its name, a living one is never removed.
  *
- * Allocation within the segment is by powers of two from a page on, first use by fallocate so that a full /dev/shm is ENOMEM
- * and not a SIGBUS. Free blocks are linked through their first word. Under ctx->lock.
+ * Allocation within the segment is by powers of two from a page on, first use by fallocate so that a full /dev/shm
+ * is ENOMEM and not a SIGBUS. Free blocks are linked through their first word. Under ctx->lock.
  */
 #include <errno.h>
 #include <stdlib.h>

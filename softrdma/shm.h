@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shared memory of softrdma. One segment (a file in the shared directory) a context; everything that a peer must
- * reach lies in it, as offsets from its start. Peers of the same user map each other's segments whole.
+ * The shared memory of softrdma. One segment (a file in the shared directory) a context; everything that a peer
+ * must reach lies in it, as offsets from its start. Peers of the same user map each other's segments whole.
  *
  *   struct sr_seg | key table | objects from the segment's allocator: QPs, their rings, SRQs, CQs
  *
- * Who writes what is said at each field: "owner" is the process that opened the context, "executor" is whoever runs a
- * send queue (its owner or, after receiver-not-ready, the process at the other end), under the lock named.
+ * Who writes what is said at each field: "owner" is the process that opened the context, "executor" is whoever
+ * runs a send queue (its owner or, after receiver-not-ready, the process at the other end), under the lock named.
  *
- * Lines of the cache are what a short message costs: each that both processors write takes a journey. So what one side
- * writes lies apart from what the other writes, and of the other side's counters each keeps the last value seen and looks again only
- * when that says full or empty.
+ * Lines of the cache are what a short message costs: each that both processors write takes a journey. So what one
+ * side writes lies apart from what the other writes, and of the other side's counters each keeps the last value
+ * seen and looks again only when that says full or empty.
  */
 #pragma once
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Everything of the public interface that this device does not do, answered aloud: NULL and errno, or the error itself.
- * Each name must be here, for the real library would be called in its place with a context that is not its own.
+ * Everything of the public interface that this device does not do, answered aloud: NULL and errno, or the error
+ * itself. Each name must be here, for the real library would be called in its place with a context that is not its
+ * own.
  */
 #include <errno.h>
 #include <string.h>

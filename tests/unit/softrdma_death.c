@@ -173,13 +173,15 @@ static void test_locks_of_the_dead(void **state)
 }
 
 /* A dead executor's half-done completion is neither lost nor doubled. */
-static int half(int sock)
+static int half(int sock, int before_tail)
 {
 	struct end e;
 	struct sr_context *ctx;
 	struct sr_peer *peer;
 	struct sr_shm_qp *d;
 	struct sr_cqe c = { .wr_id = 1, .opcode = IBV_WC_RECV, .rq_slot = 1 };
+	struct sr_shm_cq *cq;
+	uint32_t tail;
 
 	end_open(&e, 1, SIZE);
 	end_connect(&e, sock);
@@ -191,17 +193,35 @@ static int half(int sock)
 	c.qpn = d->qpn;
 	c.number = d->number;
 	c.seq = d->rx_seq;
-	sr_cq_push(ctx, peer, sr_at(peer->seg, d->recv_cq), &c, 0);
+	cq = sr_at(peer->seg, d->recv_cq);
+	if (before_tail) {
+		rlock_acquire(ctx, &cq->lock, ctx->self.token);
+		tail = cq->tail;
+		memcpy(&cq->ring[tail & cq->mask], &c, offsetof(struct sr_cqe, position));
+		cq->ring[tail & cq->mask].position = tail + 1;
+	} else {
+		sr_cq_push(ctx, peer, cq, &c, 0);
+	}
 	raise(SIGKILL);
 	return 1;
 }
 
-static void test_half_a_completion(void **state)
+static int half_behind_push(int sock)
+{
+	return half(sock, 0);
+}
+
+static int half_before_tail(int sock)
+{
+	return half(sock, 1);
+}
+
+static void half_a_completion(int (*peer)(int sock))
 {
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
 	struct end e;
 	int sock;
-	pid_t pid = spawn_end(half, &sock);
+	pid_t pid = spawn_end(peer, &sock);
 
 	end_open(&e, 1, SIZE);
 	end_connect(&e, sock);
@@ -217,7 +237,15 @@ static void test_half_a_completion(void **state)
 	close(sock);
 }
 
-/* ---- a storm: several peers at one context, its one pair of CQs and its memory; some die, the others must not notice ---- */
+static void test_half_a_completion(void **state)
+{
+	half_a_completion(half_behind_push);
+	half_a_completion(half_before_tail);
+}
+
+/* ---- a storm ---- */
+
+/* Several peers at one context, its one pair of CQs and its memory; some die, the others must not notice. */
 
 #define PEERS 4
 #define STORM_KILLS 60

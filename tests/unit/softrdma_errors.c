@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Each fault, and what both ends see of it; flushing in order; receiver not ready; limits; illegal moves. Both ends are in one
- * process, in two contexts, except where one must sleep.
+ * Each fault, and what both ends see of it; flushing in order; receiver not ready; limits; illegal moves. Both
+ * ends are in one process, in two contexts, except where one must sleep.
  */
 #include <errno.h>
 #include <poll.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Where the device can be used from: a library opened with RTLD_LOCAL, a thread that the libc does not know, many threads at once, a process in
- * which an earlier context has vanished; and shared receive queues, which several peers take from.
+ * Where the device can be used from: a library opened with RTLD_LOCAL, a thread that the libc does not know, many
+ * threads at once, a process in which an earlier context has vanished; and shared receive queues, which several
+ * peers take from.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -66,7 +67,10 @@ static void *idle(void *arg)
 	return NULL;
 }
 
-/* The program has threads, so the libc takes its careful ways; the caller has nothing of a thread but a stack and a zeroed block. */
+/*
+ * The program has threads, so the libc takes its careful ways; the caller has nothing of a thread but a stack and
+ * a zeroed block.
+ */
 static void test_thread_without_libc(void **state)
 {
 	pthread_mutex_t hold = PTHREAD_MUTEX_INITIALIZER;
@@ -80,8 +84,8 @@ static void test_thread_without_libc(void **state)
 	memcpy(tcb, &tcb, sizeof(tcb));
 	memcpy(tcb + 16, &tcb, sizeof(tcb));
 	tid = clone(bare, block + STACK,
-		    CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS, NULL,
-		    NULL, tcb);
+		    CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS,
+		    NULL, NULL, tcb);
 	assert_true(tid > 0);
 	while (!bare_done)
 		sched_yield();

@@ -135,7 +135,8 @@ int post_wr(struct end *e, int q, struct ibv_send_wr *wr)
 	return ibv_post_send(e->qp[q], wr, &bad);
 }
 
-int post(struct end *e, int q, uint64_t id, enum ibv_wr_opcode op, size_t off, uint32_t len, size_t to, unsigned int flags)
+int post(struct end *e, int q, uint64_t id, enum ibv_wr_opcode op, size_t off, uint32_t len, size_t to,
+	 unsigned int flags)
 {
 	struct ibv_sge sge = { (uintptr_t)e->buf + off, len, e->mr->lkey };
 	struct ibv_send_wr wr = { .wr_id = id, .opcode = op, .sg_list = &sge, .num_sge = 1, .send_flags = flags,

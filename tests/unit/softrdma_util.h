@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two ends of connected queue pairs for the softrdma tests: an end is a context with one buffer, a send and a receive CQ on one
- * channel, and some QPs. Ends in other processes are connected through a socket pair. Nothing here asserts: an end may run in a child,
- * so each call says what went wrong and ends its process with status 1.
+ * Two ends of connected queue pairs for the softrdma tests: an end is a context with one buffer, a send and a
+ * receive CQ on one channel, and some QPs. Ends in other processes are connected through a socket pair. Nothing
+ * here asserts: an end may run in a child, so each call says what went wrong and ends its process with status 1.
  */
 #pragma once
 
@@ -52,7 +52,8 @@ void meet(int sock);
 
 int post_recv(struct end *e, int q, uint64_t id, size_t off, uint32_t len);
 /* @flags: of enum ibv_send_flags. Local data at @off, remote address at @to of the other's buffer. */
-int post(struct end *e, int q, uint64_t id, enum ibv_wr_opcode op, size_t off, uint32_t len, size_t to, unsigned int flags);
+int post(struct end *e, int q, uint64_t id, enum ibv_wr_opcode op, size_t off, uint32_t len, size_t to,
+	 unsigned int flags);
 int post_wr(struct end *e, int q, struct ibv_send_wr *wr);
 /* The next completion, within 20 s. */
 struct ibv_wc next_wc(struct ibv_cq *cq);
