@@ -141,9 +141,10 @@ int restart_tree_link(struct restart *r)
 
 /* ---- in the capsule ---- */
 
-static void futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
+/* False: it timed out. */
+static bool futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
 {
-	syscall(SYS_futex, word, op, value, timeout, NULL, 0);
+	return syscall(SYS_futex, word, op, value, timeout, NULL, 0) >= 0 || errno != ETIMEDOUT;
 }
 
 static _Noreturn void give_up(const struct restart *r)
@@ -163,9 +164,10 @@ static int await(_Atomic uint32_t *word, uint32_t want)
 	struct timespec limit = { BARRIER_TIMEOUT_S, 0 };
 
 	for (uint32_t seen; (seen = atomic_load(word)) < want;) {
-		futex(word, FUTEX_WAIT, seen, &limit);
-		if (atomic_load(word) == seen)
-			atomic_store(&page->failed, 1); /* nobody came in all that time */
+		if (!futex(word, FUTEX_WAIT, seen, &limit)) {
+			warnx("the job's processes do not come together: %u of %u after %d s", seen, want, BARRIER_TIMEOUT_S);
+			atomic_store(&page->failed, 1);
+		}
 		if (atomic_load(&page->failed))
 			return -ECANCELED;
 	}
