@@ -202,8 +202,10 @@ static const struct {
 static int fault_at(const struct msg_phase *m, bool after)
 {
 	uint32_t phase = m->phase;
-	int r = m->round ? 0 : phase < ARRAY_SIZE(faults) ? fault_point(after ? faults[phase].after : faults[phase].before) : 0;
+	int r = 0;
 
+	if (phase < ARRAY_SIZE(faults) && !(phase == PHASE_DRAIN && m->round))
+		r = fault_point(after ? faults[phase].after : faults[phase].before);
 	return r ? fermata_fail(r, "process %u fails here because FERMATA_FAULT asks for it", agent.pid) : 0;
 }
 
