@@ -291,15 +291,18 @@ static void connection_event(uv_poll_t *poll, int status, int events)
 	}
 	if (status == 0 && !(events & UV_READABLE))
 		return;
-	n = connection_room(k) ? connection_read(k) : -ENOMEM;
-	if (n == -EAGAIN || n == -EINTR)
-		return;
-	if (n <= 0) {
-		connection_close(k);
-		return;
-	}
-	k->in_len += (size_t)n;
-	connection_parse(k);
+	/* An error on the socket: libuv has stopped watching, so what is left to read is read now, and then it is the end. */
+	do {
+		n = connection_room(k) ? connection_read(k) : -ENOMEM;
+		if (n == -EINTR || (n == -EAGAIN && status == 0))
+			continue;
+		if (n <= 0) {
+			connection_close(k);
+			return;
+		}
+		k->in_len += (size_t)n;
+		connection_parse(k);
+	} while (status != 0 && k->state != CONN_CLOSED);
 }
 
 static int connection_accept(struct coordinator *c)
