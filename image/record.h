@@ -174,10 +174,10 @@ struct image_restart {
 	uint32_t size;
 	uint32_t image_fd;     /* to be closed by the agent */
 	uint64_t hole_start, hole_end; /* where the restorer lives: to be unmapped once every thread has left it */
-	uint32_t threads_left; /* futex word: the restorer counts the threads that have jumped; wait until thread_count */
+	uint32_t threads_left; /* 0: only the agent can tell that a thread has left the hole, by its arrival in the agent */
 	uint32_t stdio[3];     /* descriptors that stand for the old terminal or outside pipe: 0, 1, 2 of restart */
-	uint32_t exe_fd;       /* for PR_SET_MM_EXE_FILE, or UINT32_MAX */
-	uint32_t caps;	       /* 1: the threads hold the capsule's capabilities until the agent drops them */
+	uint32_t exe_fd;       /* in the plan: the program, for /proc/self/exe; UINT32_MAX once the restorer has set it */
+	uint32_t caps;	       /* 1: the checkpoint thread holds the capsule's capabilities until it drops them; others do not */
 	char rundir[108];      /* the new coordinator's directory: sock, key */
 };
 
