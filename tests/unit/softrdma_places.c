@@ -81,8 +81,8 @@ static void test_thread_without_libc(void **state)
 
 	pthread_mutex_lock(&hold);
 	assert_int_equal(pthread_create(&other, NULL, idle, &hold), 0);
-	memcpy(tcb, &tcb, sizeof(tcb));
-	memcpy(tcb + 16, &tcb, sizeof(tcb));
+	memcpy(tcb, &tcb, sizeof(char *));
+	memcpy(tcb + 16, &tcb, sizeof(char *));
 	tid = clone(bare, block + STACK,
 		    CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS,
 		    NULL, NULL, tcb);
