@@ -218,7 +218,6 @@ static void make_plan(struct fixture *f)
 	p->process.pid = PID;
 	p->process.umask = 0137;
 	p->process.dumpable = 1;
-	p->process.pending = 1ull << (SIGUSR1 - 1);
 	p->process.restart_info = DATA + offsetof(struct block, restart);
 	p->process.mm = (struct image_mm){
 		.start_code = CODE, .end_code = CODE + 4096, .start_data = DATA, .end_data = DATA + 4096,
@@ -397,6 +396,29 @@ static char *read_proc(pid_t pid, const char *name)
 	return text;
 }
 
+/* "task/TID/@file" of the thread called @comm. */
+static const char *task_of(pid_t pid, const char *comm, const char *file)
+{
+	static char path[64];
+	char dir[64], want[32];
+	struct dirent *e;
+	DIR *d;
+
+	snprintf(dir, sizeof(dir), "/proc/%d/task", pid);
+	snprintf(want, sizeof(want), "%s\n", comm);
+	d = opendir(dir);
+	assert_non_null(d);
+	while ((e = readdir(d))) {
+		snprintf(path, sizeof(path), "task/%.16s/comm", e->d_name);
+		if (e->d_name[0] != '.' && !strcmp(read_proc(pid, path), want))
+			break;
+	}
+	assert_non_null(e);
+	snprintf(path, sizeof(path), "task/%.16s/%s", e->d_name, file);
+	closedir(d);
+	return path;
+}
+
 static void check_report(struct fixture *f, const struct block *b)
 {
 	const struct image_thread *t = (const struct image_thread *)((char *)f->plan + f->plan->threads);
@@ -434,8 +456,10 @@ static void check_outside(struct fixture *f, pid_t pid)
 	assert_non_null(strstr(text, "Name:\tthread 1\n"));
 	assert_non_null(strstr(text, "Umask:\t0137\n"));
 	assert_non_null(strstr(text, "Threads:\t3\n"));
-	assert_non_null(strstr(text, "ShdPnd:\t0000000000000200\n"));
 	assert_non_null(strstr(text, "SigCgt:\t0000000000000200\n"));
+	text = read_proc(pid, task_of(pid, "thread 2", "status"));
+	assert_non_null(strstr(text, "SigPnd:\t0000000000000800\n"));
+	text = read_proc(pid, "status");
 	if (geteuid())
 		assert_non_null(strstr(text, "CapPrm:\t0000000000000000\n"));
 }
