@@ -5,6 +5,7 @@
  * must make all of it again from what it kept, under new numbers and keys, for softrdma draws them at random.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -485,6 +486,18 @@ static void take_event(struct ibv_cq *expected)
 	ibv_ack_cq_events(cq, 1);
 }
 
+static void no_event(void)
+{
+	int flags = fcntl(e.channel->fd, F_GETFL);
+	struct ibv_cq *cq;
+	void *context;
+
+	die_unless(!fcntl(e.channel->fd, F_SETFL, flags | O_NONBLOCK));
+	errno = 0;
+	die_unless(ibv_get_cq_event(e.channel, &cq, &context) == -1 && errno == EAGAIN);
+	die_unless(!fcntl(e.channel->fd, F_SETFL, flags));
+}
+
 static int events_receiver(int sock)
 {
 	int number;
@@ -530,6 +543,7 @@ static int events_sender(int sock)
 	die_unless(!post(&e, 0, 0, IBV_WR_SEND, 0, 64, 0, 0));
 	meet(sock);
 	checkpoint();
+	no_event();
 	restart();
 	checkpoint();
 	restart();
