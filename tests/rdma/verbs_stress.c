@@ -6,9 +6,10 @@
  * every byte that arrives, the length, the immediate, the order, that each completion comes once, that what
  * fetch-and-add returns only grows, and at the end that the counters hold the exact sums.
  *
- *   verbs_stress [-p port] [-q connections] [-s largest message] [-n operations a connection] [-d depth] [-e] [-r seed] [host]
+ *   verbs_stress [-p port] [-q connections] [-s largest message] [-n operations a connection] [-d depth] [-e] [-t threads]
+ *                [-r seed] [host]
  *
- * -e sleeps for completion events instead of polling. Receives are few, so senders often wait for them. Status 0: all was
+ * -e sleeps for completion events instead of polling; -t shares the connections among threads. Receives are few, so senders often wait for them. Status 0: all was
  * right; 1: what was wrong is told; 77: there is no device.
  */
 #include <arpa/inet.h>
@@ -16,6 +17,7 @@
 #include <getopt.h>
 #include <infiniband/verbs.h>
 #include <netdb.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,7 +27,8 @@
 #include <unistd.h>
 
 #define QPS_MAX 64
-#define CQS 2
+#define CQS 2 /* a thread */
+#define THREADS_MAX 16
 
 enum kind { OP_SEND, OP_SEND_IMM, OP_WRITE_IMM, OP_WRITE, OP_READ, OP_ADD, OP_KINDS };
 
@@ -64,21 +67,25 @@ struct connection {
 static struct {
 	const char *host;
 	uint16_t port;
-	uint32_t qps, largest, depth, seed;
+	uint32_t qps, largest, depth, seed, threads;
 	uint64_t count;
 	int events;
-} o = { .port = 18600, .qps = 1, .largest = 65536, .depth = 8, .seed = 1, .count = 1000 };
+} o = { .port = 18600, .qps = 1, .largest = 65536, .depth = 8, .seed = 1, .threads = 1, .count = 1000 };
 
 static struct connection connections[QPS_MAX];
 static struct ibv_context *context;
 static struct ibv_pd *pd;
-static struct ibv_comp_channel *channel;
-static struct ibv_cq *cqs[CQS];
+/* Each thread has queues and a channel of its own, and every connection whose number leaves its own as remainder. */
+static struct worker {
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cqs[CQS];
+	uint64_t unacked[CQS];
+	pthread_t thread;
+} workers[THREADS_MAX];
 static struct ibv_mr *counter_mr;
 static uint64_t *counter;
 static uint32_t max_inline;
 static int tcp;
-static uint64_t unacked[CQS];
 
 static _Noreturn void __attribute__((format(printf, 1, 2))) wrong(const char *fmt, ...)
 {
@@ -191,10 +198,20 @@ static void tcp_exchange(const void *mine, void *other, size_t size)
 	}
 }
 
+static void worker_create(struct worker *w)
+{
+	w->channel = o.events ? ibv_create_comp_channel(context) : NULL;
+	for (uint32_t i = 0; i < CQS; i++) {
+		w->cqs[i] = ibv_create_cq(context, (int)(o.qps * o.depth * 2), NULL, w->channel, 0);
+		must(w->cqs[i] != NULL, "ibv_create_cq");
+		if (o.events)
+			must(!ibv_req_notify_cq(w->cqs[i], 0), "ibv_req_notify_cq");
+	}
+}
+
 static void device_open(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_cq **cq = cqs;
 
 	if (!list || !list[0]) {
 		fprintf(stderr, "verbs_stress: no RDMA device\n");
@@ -205,13 +222,8 @@ static void device_open(void)
 	ibv_free_device_list(list);
 	pd = ibv_alloc_pd(context);
 	must(pd != NULL, "ibv_alloc_pd");
-	channel = o.events ? ibv_create_comp_channel(context) : NULL;
-	for (uint32_t i = 0; i < CQS; i++) {
-		cq[i] = ibv_create_cq(context, (int)(o.qps * o.depth * 2), NULL, channel, 0);
-		must(cq[i] != NULL, "ibv_create_cq");
-		if (o.events)
-			must(!ibv_req_notify_cq(cq[i], 0), "ibv_req_notify_cq");
-	}
+	for (uint32_t i = 0; i < o.threads; i++)
+		worker_create(&workers[i]);
 	counter = aligned_alloc(64, 64);
 	memset(counter, 0, 64);
 	counter_mr = ibv_reg_mr(pd, counter, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
@@ -246,7 +258,10 @@ static void connection_memory(struct connection *c)
 
 static void connection_create(struct connection *c, uint32_t q)
 {
-	struct ibv_qp_init_attr init = { .send_cq = cqs[q % CQS], .recv_cq = cqs[(q + 1) % CQS], .qp_type = IBV_QPT_RC };
+	struct worker *w = &workers[q % o.threads];
+	uint32_t turn = q / o.threads;
+	struct ibv_qp_init_attr init = { .send_cq = w->cqs[turn % CQS], .recv_cq = w->cqs[(turn + 1) % CQS],
+					 .qp_type = IBV_QPT_RC };
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 	struct ibv_port_attr port;
 	union ibv_gid gid;
@@ -420,13 +435,13 @@ static uint32_t connection_of(const struct ibv_wc *wc)
 	wrong("a completion of QP 0x%x, which is none of ours", wc->qp_num);
 }
 
-static int poll_all(void)
+static int poll_all(struct worker *w)
 {
 	struct ibv_wc wc[4];
 	int total = 0, n;
 
 	for (uint32_t i = 0; i < CQS; i++) {
-		n = ibv_poll_cq(cqs[i], 4, wc);
+		n = ibv_poll_cq(w->cqs[i], 4, wc);
 		if (n < 0)
 			wrong("ibv_poll_cq: %d", n);
 		for (int j = 0; j < n; j++) {
@@ -445,19 +460,19 @@ static int poll_all(void)
 	return total;
 }
 
-static void sleep_for_event(void)
+static void sleep_for_event(struct worker *w)
 {
 	struct ibv_cq *cq;
 	void *cq_context;
 	uint32_t i;
 
-	must(!ibv_get_cq_event(channel, &cq, &cq_context), "ibv_get_cq_event");
-	i = cq == cqs[0] ? 0 : 1;
-	if (cq != cqs[i])
+	must(!ibv_get_cq_event(w->channel, &cq, &cq_context), "ibv_get_cq_event");
+	i = cq == w->cqs[0] ? 0 : 1;
+	if (cq != w->cqs[i])
 		wrong("an event of a queue that is none of ours");
-	if (++unacked[i] == 100) {
+	if (++w->unacked[i] == 100) {
 		ibv_ack_cq_events(cq, 100);
-		unacked[i] = 0;
+		w->unacked[i] = 0;
 	}
 	must(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
 }
@@ -470,15 +485,17 @@ static int all_here(struct connection *c, uint32_t q)
 	return c->message >= o.count;
 }
 
-static void run(void)
+static void *run(void *arg)
 {
+	struct worker *w = arg;
+	uint32_t first = (uint32_t)(w - workers);
 	int busy = 1;
 
 	while (busy) {
 		int progress = 0;
 
 		busy = 0;
-		for (uint32_t q = 0; q < o.qps; q++) {
+		for (uint32_t q = first; q < o.qps; q += o.threads) {
 			struct connection *c = &connections[q];
 
 			while (c->posted < o.count && c->posted - c->completed < o.depth) {
@@ -487,11 +504,28 @@ static void run(void)
 			}
 			busy |= c->completed < o.count || !all_here(c, q);
 		}
-		if (poll_all() || progress || !busy)
+		if (poll_all(w) || progress || !busy)
 			continue;
 		if (o.events)
-			sleep_for_event();
+			sleep_for_event(w);
 	}
+	return NULL;
+}
+
+static void worker_destroy(struct worker *w)
+{
+	for (uint32_t i = 0; i < CQS; i++)
+		must(!ibv_destroy_cq(w->cqs[i]), "ibv_destroy_cq");
+	must(!w->channel || !ibv_destroy_comp_channel(w->channel), "ibv_destroy_comp_channel");
+}
+
+static void run_all(void)
+{
+	for (uint32_t i = 1; i < o.threads; i++)
+		must(!pthread_create(&workers[i].thread, NULL, run, &workers[i]), "pthread_create");
+	run(&workers[0]);
+	for (uint32_t i = 1; i < o.threads; i++)
+		must(!pthread_join(workers[i].thread, NULL), "pthread_join");
 }
 
 static uint64_t sum_of_adds(int direction)
@@ -516,7 +550,7 @@ static void parse(int argc, char **argv)
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "p:q:s:n:d:r:e")) != -1) {
+	while ((c = getopt(argc, argv, "p:q:s:n:d:r:t:e")) != -1) {
 		switch (c) {
 		case 'p': o.port = (uint16_t)atoi(optarg); break;
 		case 'q': o.qps = (uint32_t)atoi(optarg); break;
@@ -524,12 +558,14 @@ static void parse(int argc, char **argv)
 		case 'n': o.count = (uint64_t)atoll(optarg); break;
 		case 'd': o.depth = (uint32_t)atoi(optarg); break;
 		case 'r': o.seed = (uint32_t)atoi(optarg); break;
+		case 't': o.threads = (uint32_t)atoi(optarg); break;
 		case 'e': o.events = 1; break;
 		default: exit(2);
 		}
 	}
 	o.host = optind < argc ? argv[optind] : NULL;
-	if (!o.qps || o.qps > QPS_MAX || !o.largest || o.depth < 2 || !o.count)
+	if (!o.qps || o.qps > QPS_MAX || !o.largest || o.depth < 2 || !o.count || !o.threads ||
+	    o.threads > THREADS_MAX || o.threads > o.qps)
 		exit(2);
 }
 
@@ -548,20 +584,20 @@ int main(int argc, char **argv)
 		connection_connect(&connections[q]);
 	}
 	tcp_exchange(&here, &there, 1);
-	run();
+	run_all();
 	tcp_exchange(&here, &there, 1);
 	if (*(volatile uint64_t *)counter != sum_of_adds(!me()))
 		wrong("the counter is %lu, not %lu", (unsigned long)*counter, (unsigned long)sum_of_adds(!me()));
-	for (uint32_t i = 0; i < CQS; i++) {
-		ibv_ack_cq_events(cqs[i], (unsigned int)unacked[i]);
-		if (poll_all())
+	for (uint32_t t = 0; t < o.threads; t++) {
+		for (uint32_t i = 0; i < CQS; i++)
+			ibv_ack_cq_events(workers[t].cqs[i], (unsigned int)workers[t].unacked[i]);
+		if (poll_all(&workers[t]))
 			wrong("a completion too many");
 	}
 	for (uint32_t q = 0; q < o.qps; q++)
 		must(!ibv_destroy_qp(connections[q].qp) && !ibv_dereg_mr(connections[q].mr), "ibv_destroy_qp");
-	for (uint32_t i = 0; i < CQS; i++)
-		must(!ibv_destroy_cq(cqs[i]), "ibv_destroy_cq");
-	must(!channel || !ibv_destroy_comp_channel(channel), "ibv_destroy_comp_channel");
+	for (uint32_t t = 0; t < o.threads; t++)
+		worker_destroy(&workers[t]);
 	must(!ibv_dereg_mr(counter_mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context), "ibv_close_device");
 	printf("verbs_stress (%s): %u connections, %lu operations on each, all right\n", o.host ? "client" : "server",
 	       o.qps, (unsigned long)o.count);
