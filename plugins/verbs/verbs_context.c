@@ -215,6 +215,10 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	struct ibv_context *real;
 
 	VERBS_PASS(ibv_open_device, NULL, device);
+	if (!shadow_device(device)->real) { /* listed before a restart to a host without it */
+		errno = ENODEV;
+		return NULL;
+	}
 	fermata_device_enter();
 	real = verbs_backend.ibv_open_device(shadow_device(device)->real);
 	c = real ? fermata_alloc(sizeof(*c)) : NULL;
