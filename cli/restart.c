@@ -32,6 +32,7 @@
 #include "protocol/link.h"
 
 #define EARLY_GRACE_MS 1000
+#define INTERRUPT_GRACE_MS 300
 
 enum { WATCH_INIT, WATCH_LOG, WATCH_LINK, WATCH_SIGNAL, WATCH_COUNT };
 
@@ -44,6 +45,8 @@ struct session {
 	bool failed;	  /* it never will; the cause has been said */
 	struct capsule_message early; /* a root that ended before the restart was complete; pid 0: none */
 	double early_since;
+	int interrupt; /* a signal that came before the restart was complete; 0: none */
+	double interrupt_since;
 	bool init_ended;
 	bool has_terminal; /* we gave it away */
 	int worst;	  /* the first wait status that is not 0 */
@@ -225,8 +228,8 @@ static void hear_signal(struct session *s)
 		break;
 	}
 	if (!s->complete && (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)) {
-		warnx("interrupted; the checkpoint is as it was");
-		s->failed = true;
+		s->interrupt = (int)info.ssi_signo;
+		s->interrupt_since = now();
 		return;
 	}
 	tell_init(s, CAPSULE_SIGNAL, from_terminal, (int32_t)info.ssi_signo);
@@ -262,9 +265,25 @@ static void judge_early(struct session *s)
 	s->failed = true;
 }
 
+/* The programs may run already, and the coordinator's word on that be on its way: then it is theirs. */
+static void judge_interrupt(struct session *s)
+{
+	if (!s->interrupt || s->failed)
+		return;
+	if (s->complete) {
+		tell_init(s, CAPSULE_SIGNAL, 0, s->interrupt);
+		s->interrupt = 0;
+	} else if (now() - s->interrupt_since >= INTERRUPT_GRACE_MS / 1000.0) {
+		warnx("interrupted; the checkpoint is as it was");
+		s->failed = true;
+	}
+}
+
 static void listen_once(struct session *s)
 {
-	if (poll(s->watch, WATCH_COUNT, s->early.pid && !s->complete ? EARLY_GRACE_MS : -1) < 0)
+	int limit = s->complete ? -1 : s->interrupt ? INTERRUPT_GRACE_MS : s->early.pid ? EARLY_GRACE_MS : -1;
+
+	if (poll(s->watch, WATCH_COUNT, limit) < 0)
 		return;
 	if (s->watch[WATCH_LOG].revents)
 		hear_restorers(s);
@@ -275,6 +294,7 @@ static void listen_once(struct session *s)
 	if (s->watch[WATCH_SIGNAL].revents)
 		hear_signal(s);
 	judge_early(s);
+	judge_interrupt(s);
 }
 
 static void end_capsule(struct session *s)
