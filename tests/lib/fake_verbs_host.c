@@ -25,7 +25,7 @@
 
 struct name {
 	uint32_t key_length, length;
-	uint8_t key[64], value[1024];
+	uint8_t key[64], value[1024] __attribute__((aligned(16)));
 };
 
 struct shared {

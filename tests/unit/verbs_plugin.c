@@ -606,12 +606,47 @@ static void test_states(void **state)
 	run_pair(states, states);
 }
 
+/* ---- a peer that has closed everything ---- */
+
+static int left(int sock)
+{
+	begin(sock, 1);
+	meet(sock);
+	meet(sock);
+	checkpoint();
+	restart();
+	die_unless(!post(&e, 0, 5, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+	expect_wc(e.scq, 5, IBV_WC_RETRY_EXC_ERR);
+	end_close(&e);
+	fake_host_barrier();
+	return 0;
+}
+
+static int gone(int sock)
+{
+	begin(sock, 1);
+	meet(sock);
+	end_close(&e);
+	meet(sock);
+	die_unless(!fake_host_checkpoint(&plugin_verbs));
+	fake_host_barrier();
+	die_unless(!fake_host_restart(&plugin_verbs));
+	fake_host_barrier();
+	return 0;
+}
+
+static void test_peer_gone(void **state)
+{
+	run_pair(left, gone);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_shadows),	  cmocka_unit_test(test_wr_ids),  cmocka_unit_test(test_kept_first),
 		cmocka_unit_test(test_waiting),	  cmocka_unit_test(test_adds),	  cmocka_unit_test(test_one_sided),
 		cmocka_unit_test(test_events),	  cmocka_unit_test(test_states),
+		cmocka_unit_test(test_peer_gone),
 	};
 
 	return cmocka_run_group_tests_name("verbs_plugin", tests, NULL, NULL);
