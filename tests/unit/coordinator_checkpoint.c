@@ -206,6 +206,32 @@ static void test_end_before_report(void **state)
 	finish(&c, agents, 1, &command);
 }
 
+/* It ends with SUSPEND unread, and its last words still have to be read: the socket is in error and readable at once. */
+static void test_end_unread(void **state)
+{
+	struct link agents[2], command;
+	struct conductor c;
+	char text[512];
+	int status;
+
+	conductor_start(&c, &defaults);
+	agent_join(&c, &agents[0], 10, 0);
+	agent_join(&c, &agents[1], 11, 0);
+	command_open(&c, &command);
+	command_ask(&command, 0);
+	agent_do(&agents[0], PHASE_SUSPEND); /* so the other one has its SUSPEND, too */
+	assert_int_equal(kill(c.pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(c.pid, &status, WUNTRACED), c.pid);
+	assert_int_equal(link_send(&agents[1], MSG_EXITING, NULL, 0), 0);
+	link_close(&agents[1]);
+	assert_int_equal(kill(c.pid, SIGCONT), 0);
+	agent_do(&agents[0], PHASE_QUIESCE);
+	agent_do(&agents[0], PHASE_DRAIN);
+	agent_do(&agents[0], PHASE_WRITE);
+	assert_int_equal(command_result(&command, text, sizeof(text)).processes, 1);
+	finish(&c, agents, 1, &command);
+}
+
 static void test_timeout(void **state)
 {
 	struct coordinator_options options = { .timeout_ms = 1000 };
@@ -656,7 +682,7 @@ int main(void)
 		cmocka_unit_test(test_stop),	     cmocka_unit_test(test_keep),
 		cmocka_unit_test(test_killed),	     cmocka_unit_test(test_disk_error),
 		cmocka_unit_test(test_nobody),	     cmocka_unit_test(test_damaged),
-		cmocka_unit_test(test_terminated),
+		cmocka_unit_test(test_terminated),   cmocka_unit_test(test_end_unread),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
