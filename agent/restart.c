@@ -4,7 +4,7 @@
  * thread stopped, link and device descriptors as numbers that mean nothing any more. In this order:
  *
  *   1. wait until each thread has arrived in the agent: the restorer's pages hold no running thread then; unmap them
- *   2. name the program as /proc/self/exe (needs the capsule's rights and the restorer's text gone), drop the rights
+ *   2. queue the signals that waited for the process
  *   3. connect to the new coordinator, register as restarted
  *   4. serve its phases, as always
  *
@@ -14,21 +14,8 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "agent/device.h"
-
-static void take_exe(void)
-{
-	struct image_restart *r = &agent.restart;
-
-	if (r->exe_fd == UINT32_MAX)
-		return;
-	if (RAW5(SYS_prctl, PR_SET_MM, PR_SET_MM_EXE_FILE, r->exe_fd, 0, 0) < 0)
-		log_debug("/proc/self/exe stays the restorer");
-	raw_close((int)r->exe_fd);
-	r->exe_fd = UINT32_MAX;
-}
 
 static int connect_again(void)
 {
@@ -67,7 +54,6 @@ void agent_restarted(void)
 	raw_munmap((void *)r->hole_start, r->hole_end - r->hole_start);
 	raw_close((int)r->image_fd);
 	r->image_fd = UINT32_MAX;
-	take_exe();
 	agent.generation++;
 	pending_restart();
 	err = connect_again();
