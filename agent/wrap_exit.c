@@ -1,20 +1,33 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A process that ends by itself says so: the coordinator then knows its end from a crash, and a checkpoint that begins at that
- * moment goes on without it. A courtesy: where the link is busy (a signal handler may have interrupted an exec) nothing is
- * said, and at worst a checkpoint fails and can be taken again.
+ * moment goes on without it. The checkpoint thread holds the link only while it reads or writes a frame, just as a phase begins. A
+ * courtesy: where the link stays busy (a signal handler may have interrupted an exec) nothing is said, and at worst a checkpoint
+ * fails and can be taken again.
  */
 #include <errno.h>
 
 #include "agent/agent.h"
 #include "agent/wrap.h"
 
+#define TRIES 2000
+
+static bool take_link(void)
+{
+	for (int i = 0; i < TRIES; i++) {
+		if (lock_try(&agent.link_lock))
+			return true;
+		RAW0(SYS_sched_yield);
+	}
+	return false;
+}
+
 static void say_goodbye(void)
 {
 	if (!agent.active || raw_getpid() != (int)agent.pid || agent.link.fd < 0)
 		return;
 	fermata_enter();
-	if (lock_try(&agent.link_lock)) {
+	if (take_link()) {
 		link_send(&agent.link, MSG_EXITING, NULL, 0);
 		lock_release(&agent.link_lock);
 	}
