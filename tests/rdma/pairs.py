@@ -81,7 +81,6 @@ class Pair:
         self.job.kill_all()
         shutil.rmtree(self.shm, ignore_errors=True)
         shutil.rmtree(self.job.dir, ignore_errors=True)
-        self.job.programs.clear()
         self.scale *= 3
 
     def amount_for(self, seconds):
