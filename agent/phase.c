@@ -267,7 +267,7 @@ int agent_register(uint32_t flags)
 	m.exe[n > 0 ? n : 0] = 0;
 	r = link_send(&agent.link, MSG_REGISTER, &m, sizeof(m));
 	while (!r) { /* after an exec, phases meant for the old image may come first: they will be sent again */
-		r = link_receive(&agent.link, &in, (int)timeout_ms);
+		r = link_receive(&agent.link, &in, -1); /* as long as a checkpoint may be under way */
 		if (!r && in.type == MSG_ERROR)
 			r = -EACCES;
 		if (!r && in.type == MSG_WELCOME)
