@@ -112,6 +112,8 @@ class Pair:
 
     def restart(self):
         self.running = [self.job.restart()]
+        wait_for(lambda: self.ended() or self.job.command('status', self.job.name)[0] == 0, 'the job does not come back',
+                 period=0.02)
 
     def finish(self, limit=300):
         for program in self.running:
