@@ -20,6 +20,7 @@ int main(void)
 	static char buffer[512];
 	FILE *f = fopen("lines", "w+");
 	unsigned long lines = 0;
+	int terminal = isatty(1);
 
 	CHECK(f && setvbuf(f, buffer, _IOFBF, sizeof(buffer)) == 0);
 	CHECK(setvbuf(stdout, NULL, _IOLBF, 0) == 0);
@@ -29,6 +30,7 @@ int main(void)
 			CHECK(fprintf(f, "line %lu\n", lines++) > 0);
 		CHECK(printf("step %lu of %d\n", lines, getpid()) > 0);
 		feature_work();
+		CHECK(isatty(1) == terminal);
 		if (lines % 70 == 0 && ftruncate(fileno(f), ftell(f)) == 0)
 			file_check(f, lines);
 	} while (feature_step());

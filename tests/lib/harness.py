@@ -95,11 +95,14 @@ class Output:
         return self.path.read_bytes().decode(errors='replace') if self.path.exists() else ''
 
     def has_line(self, line):
-        return re.search(rf'^{re.escape(line)}$', self.text(), re.M)
+        return re.search(rf'^{re.escape(line)}\r?$', self.text(), re.M)
 
 
 class Program(subprocess.Popen):
-    """A foreground process of the test; its output is pumped by a helper process (cat), as a pipe would be read."""
+    """A foreground process of the test; its output is pumped by a helper process (cat), as a pipe would be read.
+
+    @stdout: pipe, file, or tty: a terminal of its own, for input, too.
+    """
 
     def __init__(self, job, label, argv, env=None, stdout='pipe', stdin=subprocess.DEVNULL, cwd=None):
         self.label = label
@@ -110,6 +113,13 @@ class Program(subprocess.Popen):
             pump = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=open(self.out.path, 'ab'),
                                     start_new_session=True)
             out = pump.stdin
+            job.pumps.append(pump)
+        elif stdout == 'tty':
+            master, stdin = os.openpty()
+            pump = subprocess.Popen(['cat'], stdin=master, stdout=open(self.out.path, 'ab'),
+                                    stderr=subprocess.DEVNULL, start_new_session=True)
+            os.close(master)
+            out = os.fdopen(stdin, 'wb', 0)
             job.pumps.append(pump)
         else:
             pump, out = None, open(self.out.path, 'ab')

@@ -22,6 +22,7 @@ ALL_MODES = 'bare,continue,restart,rounds,random'
 # What is not run in every mode. refuse takes the kind of object as its argument.
 SPECIAL_MODES = {
     'refuse': 'refuse',
+    'stdio': ALL_MODES + ',tty,file',
 }
 REFUSED = ['epoll', 'eventfd', 'timerfd', 'signalfd', 'inotify', 'udp', 'lock']
 # Run by root and in a bare user namespace as well.
