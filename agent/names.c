@@ -2,7 +2,7 @@
 /*
  * The agent's side of the name service. Owns two things, both touched by the checkpoint thread only: the entries to be sent at the
  * end of this phase, in wire form, and the entries that have come back, in a table hashed by key. Values of one key
- * keep the order in which they came.
+ * keep the order in which they came; a later reply replaces those of an earlier one.
  */
 #include "agent/agent.h"
 
@@ -11,6 +11,7 @@
 
 struct name {
 	struct name *next; /* same bucket */
+	uint32_t reply;	   /* the one that it came with */
 	uint16_t key_length, value_length;
 	uint8_t bytes[]; /* key, padding to 8, value */
 };
@@ -19,7 +20,7 @@ static struct {
 	uint8_t *out; /* struct msg_names, entries */
 	size_t out_length, out_room;
 	struct name **buckets;
-	uint32_t bucket_count, count;
+	uint32_t bucket_count, count, reply;
 } names;
 
 static uint32_t hash(const uint8_t *key, size_t n)
@@ -116,13 +117,24 @@ static int take_one(const struct msg_name *e, const uint8_t *key)
 
 	if (!n)
 		return -ENOMEM;
+	n->reply = names.reply;
 	n->key_length = e->key_length;
 	n->value_length = e->value_length;
 	memcpy(n->bytes, key, e->key_length);
 	memcpy(n->bytes + value_at, key + e->key_length, e->value_length);
 	tail = &names.buckets[hash(n->bytes, n->key_length) & (names.bucket_count - 1)];
-	while (*tail)
-		tail = &(*tail)->next;
+	while (*tail) {
+		struct name *old = *tail;
+
+		if (old->reply == names.reply || old->key_length != n->key_length ||
+		    memcmp(old->bytes, n->bytes, n->key_length)) {
+			tail = &old->next;
+			continue;
+		}
+		*tail = old->next;
+		arena_free(&agent_arena, old);
+		names.count--;
+	}
 	*tail = n;
 	names.count++;
 	return 0;
@@ -136,6 +148,7 @@ int names_take(const struct link_message *m)
 
 	if (m->length < sizeof(*head))
 		return -EPROTO;
+	names.reply++;
 	r = grow(head->count);
 	for (uint32_t i = 0; !r && i < head->count; i++) {
 		struct msg_name e;

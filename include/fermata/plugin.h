@@ -137,7 +137,9 @@ static inline void fermata_enter(void)
 static inline void fermata_leave(void)
 {
 	__asm__ volatile("" ::: "memory");
-	if (--fermata_thread.depth == 0 && __builtin_expect(fermata_thread.pending != 0, 0))
+	fermata_thread.depth--;
+	__asm__ volatile("" ::: "memory"); /* our signal may come right here: it stops the thread, or has set pending before */
+	if (__builtin_expect(fermata_thread.pending != 0, 0) && fermata_thread.depth == 0)
 		fermata_stop_here();
 }
 
