@@ -41,18 +41,24 @@ static int make(const char *kind)
 		return locked_file();
 	if (strcmp(kind, "udp") == 0)
 		return socket(AF_INET, SOCK_DGRAM, 0);
+	if (strcmp(kind, "timer") == 0)
+		return 0; /* timer_create's first one is number 0 */
 	feature_fail("unknown kind %s", kind);
 }
 
 int main(int argc, char **argv)
 {
 	FILE *f = fopen("refused", "w");
-	int fd;
+	timer_t timer;
+	int fd, is_timer;
 
 	CHECK(argc == 2 && f);
 	fd = make(argv[1]);
 	CHECK(fd >= 0);
-	CHECK(fprintf(f, "fd %d\n", fd) > 0 && fclose(f) == 0);
+	is_timer = strcmp(argv[1], "timer") == 0;
+	if (is_timer)
+		CHECK(timer_create(CLOCK_MONOTONIC, NULL, &timer) == 0);
+	CHECK(fprintf(f, "%s %d\n", is_timer ? "timer" : "fd", fd) > 0 && fclose(f) == 0);
 	feature_ready();
 	do {
 		feature_work();
