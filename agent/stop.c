@@ -10,6 +10,9 @@
  *   - else: take the slot (ASKED -> ENTERED), note what the kernel knows of the thread, arch_context_save, say STOPPED, wait until
  *     stop.word changes. What is needed after the wait lies on the thread's own stack: the next stop may have begun by then.
  *
+ * While threads run, the numbers of free descriptors are theirs: a shell that moves a pipe to descriptor 3 must not hit a file of
+ * /proc that we have open there. So the stopping is done by a helper thread with a table of descriptors of its own.
+ *
  * Why none escapes. A thread can be made only by a thread that runs; the table is read again until one whole pass over
  * /proc/self/task finds nobody who is not stopped; a thread that is being made inherits a mask with all signals blocked
  * from pthread_create and takes the signal as soon as it opens it. A thread that exits meanwhile disappears from the
@@ -26,15 +29,18 @@
 #include "agent/agent.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <linux/capability.h>
 
 #include "agent/arch/x86_64/context.h"
 #include "agent/wrap.h"
+#include "base/thread.h"
 
 #define TABLE_FIRST 64u
 #define FIRST_PATIENCE_NS 100000000u
+#define HELPER_STACK (64u << 10)
 
 static struct {
 	_Atomic uint32_t word;	  /* epoch of the stop in force; 0: none. Futex of the stopped threads */
@@ -43,6 +49,7 @@ static struct {
 	uint32_t epoch;
 	struct stop_thread **table; /* slots do not move: handlers hold their addresses */
 	uint32_t count, room;
+	int helper; /* tid of the thread that does the stopping */
 } stop;
 
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
@@ -234,7 +241,7 @@ static int pass_task(const char *name, void *arg)
 
 	while (*name >= '0' && *name <= '9')
 		tid = tid * 10 + *name++ - '0';
-	if (tid == agent.thread_tid)
+	if (tid == agent.thread_tid || tid == stop.helper)
 		return 0;
 	t = slot_find(tid);
 	if (t) {
@@ -315,7 +322,7 @@ static void give_up(void)
 	stop_release();
 }
 
-int stop_all(uint32_t timeout_ms)
+static int stop_in_turns(uint32_t timeout_ms)
 {
 	uint64_t now = raw_now_ns(), limit = now + (uint64_t)timeout_ms * 1000000u, patience = FIRST_PATIENCE_NS;
 	struct timespec breath = { 0, 1000000 };
@@ -332,9 +339,41 @@ int stop_all(uint32_t timeout_ms)
 		give_up();
 		RAW2(SYS_nanosleep, &breath, NULL);
 	}
-	name_the_missing();
+	if (r == -EAGAIN)
+		name_the_missing();
 	give_up();
 	return r == -EAGAIN ? -ETIMEDOUT : r;
+}
+
+struct apart {
+	uint32_t timeout_ms;
+	int result;
+};
+
+static void stop_apart(void *arg)
+{
+	struct apart *a = arg;
+
+	stop.helper = raw_gettid();
+	if (!RAW1(SYS_unshare, CLONE_FILES))
+		RAW3(SYS_close_range, 0, ~0u, 0);
+	a->result = stop_in_turns(a->timeout_ms);
+}
+
+int stop_all(uint32_t timeout_ms)
+{
+	struct apart a = { .timeout_ms = timeout_ms };
+	struct raw_thread helper;
+	void *stack = raw_mmap(NULL, HELPER_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int r;
+
+	if (raw_is_error(stack))
+		return (int)(long)stack;
+	r = raw_thread_spawn(&helper, stop_apart, &a, stack, HELPER_STACK);
+	if (!r)
+		raw_thread_join(&helper);
+	raw_munmap(stack, HELPER_STACK);
+	return r ? r : a.result;
 }
 
 void stop_release(void)
