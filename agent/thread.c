@@ -40,12 +40,12 @@ static void thread_body(void *arg)
 /* Copies the stack canary and the pointer guard of the calling thread: code compiled with them reads them there. */
 static void tcb_fill(char *tcb)
 {
-	uint64_t canary, guard;
+	uint64_t canary, guard, self = (uint64_t)tcb;
 
 	__asm__("movq %%fs:40, %0" : "=r"(canary));
 	__asm__("movq %%fs:48, %0" : "=r"(guard));
-	memcpy(tcb, &tcb, sizeof(tcb));
-	memcpy(tcb + 16, &tcb, sizeof(tcb));
+	memcpy(tcb, &self, sizeof(self));
+	memcpy(tcb + 16, &self, sizeof(self));
 	memcpy(tcb + 40, &canary, 8);
 	memcpy(tcb + 48, &guard, 8);
 }
