@@ -86,10 +86,10 @@ class Pair:
     def amount_for(self, seconds):
         """Options for a run that takes about that long.
 
-        perftest can be told so (an interval timer ends it). ibv_rc_pingpong counts: what an exchange takes is measured on softrdma
+        perftest can be told so (an interval timer ends it). Others count: what an exchange takes is measured on softrdma
         alone, and is a guess on a busy machine, where programs that poll are slower by orders.
         """
-        if str(self.argv[0]).startswith('ib_'):
+        if str(self.argv[0]).startswith('ib_') and '-e' not in self.argv:  # perftest has no time limit with events
             return ['-D', max(2, math.ceil(seconds * self.scale)), '-f', 0]
         first, count = 100, 100
         start_up = self.measure(first)
