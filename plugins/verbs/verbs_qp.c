@@ -203,6 +203,16 @@ static void qp_reset(struct shadow_qp *qp)
 	qp->attr_mask = 0;
 }
 
+/*
+ * The drain's no-op is an RDMA WRITE of no bytes: a queue pair that its program opened for READ alone would answer it with an error. It touches no
+ * memory; what may be written is still a matter of the keys.
+ */
+static void allow_noop(struct ibv_qp_attr *real, int mask)
+{
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		real->qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
+}
+
 EXPORT int ibv_modify_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask)
 {
 	struct shadow_qp *qp = shadow_qp(p);
@@ -212,6 +222,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask)
 	VERBS_PASS(ibv_modify_qp, EOPNOTSUPP, p, attr, mask);
 	fermata_device_enter();
 	real = *attr;
+	allow_noop(&real, mask);
 	if (verbs_moved)
 		verbs_peer_real(qp, &real, mask, 0);
 	r = verbs_backend.ibv_modify_qp(qp->real, &real, mask);
@@ -241,6 +252,8 @@ EXPORT int ibv_query_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask, st
 		attr->dest_qp_num = qp->attr.dest_qp_num;
 	if (qp->attr_mask & IBV_QP_AV)
 		attr->ah_attr = qp->attr.ah_attr;
+	if (qp->attr_mask & IBV_QP_ACCESS_FLAGS)
+		attr->qp_access_flags = qp->attr.qp_access_flags;
 	*init = qp->init;
 	qp->pub.state = attr->qp_state;
 	return 0;
@@ -269,6 +282,7 @@ static int modify(struct shadow_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_st
 	int r;
 
 	attr->qp_state = to;
+	allow_noop(attr, mask);
 	r = VERBS_DEVICE(verbs_backend.ibv_modify_qp(qp->real, attr, mask | IBV_QP_STATE));
 	return r ? fermata_fail(-r, "QP 0x%x cannot be brought to state %d again (error %d)", qp->pub.qp_num, to, r) : 0;
 }
