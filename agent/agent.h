@@ -91,7 +91,7 @@ int children_list(uint32_t *pids, uint32_t room);
 int children_zombies(struct image_zombie **ret);
 
 /* ---- call.c: interrupted system calls go on ---- */
-void call_continue(ucontext_t *frame, const struct stop_thread *t);
+void call_continue(ucontext_t *frame, const struct stop_thread *t, bool restarted);
 void call_note(struct stop_thread *t); /* reads what the thread is blocked in; before it is asked to stop */
 
 /* ---- dump.c ---- */

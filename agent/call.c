@@ -156,14 +156,20 @@ static bool handler_is_due(const ucontext_t *f, uint64_t without)
 	return false;
 }
 
-/* The kernel has put the frame before the instruction; a handler that is due would have ended the call. */
-static bool restart_is_wrong(const ucontext_t *f, const struct stop_thread *t)
+/* True if the kernel has put the frame before the instruction, for the call to be restarted. */
+static bool frame_before_call(const ucontext_t *f, const struct stop_thread *t)
 {
 	const greg_t *g = f->uc_mcontext.gregs;
 	const uint8_t *pc = (const uint8_t *)g[REG_RIP];
 
-	if (t->call < 0 || t->call_pc != (uint64_t)pc + 2 || t->call_sp != (uint64_t)g[REG_RSP] || g[REG_RAX] != t->call ||
-	    pc[0] != 0x0f || pc[1] != 0x05)
+	return t->call >= 0 && t->call_pc == (uint64_t)pc + 2 && t->call_sp == (uint64_t)g[REG_RSP] &&
+	       g[REG_RAX] == t->call && pc[0] == 0x0f && pc[1] == 0x05;
+}
+
+/* The call would be restarted, but a handler that is due would have ended it. */
+static bool restart_is_wrong(const ucontext_t *f, const struct stop_thread *t)
+{
+	if (!frame_before_call(f, t))
 		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(restarted_calls); i++)
 		if (restarted_calls[i] == t->call)
@@ -228,12 +234,35 @@ static bool adjust(ucontext_t *f, const struct rule *r)
 	return true;
 }
 
-void call_continue(ucontext_t *f, const struct stop_thread *t)
+/*
+ * A connect that the kernel has made ready to be restarted looks after its connection when it is executed again. A socket that a
+ * restart has re-created is connected already and would say EISCONN. What the thread was in may not be known: it may have
+ * entered the call after it was looked at.
+ */
+static bool connect_is_done(ucontext_t *f, const struct stop_thread *t)
+{
+	const uint8_t *pc = (const uint8_t *)f->uc_mcontext.gregs[REG_RIP];
+	uint8_t peer[128];
+	uint32_t length = sizeof(peer);
+
+	if (f->uc_mcontext.gregs[REG_RAX] != SYS_connect || pc[0] != 0x0f || pc[1] != 0x05)
+		return false;
+	if (t->call >= 0 && !frame_before_call(f, t))
+		return false;
+	return RAW3(SYS_getpeername, *arg_of(f, 0), peer, &length) == 0;
+}
+
+void call_continue(ucontext_t *f, const struct stop_thread *t, bool restarted)
 {
 	greg_t *g = f->uc_mcontext.gregs;
 	const uint8_t *pc = (const uint8_t *)g[REG_RIP];
 	long number;
 
+	if (restarted && connect_is_done(f, t)) {
+		g[REG_RAX] = 0;
+		g[REG_RIP] += 2;
+		return;
+	}
 	if (restart_is_wrong(f, t)) {
 		g[REG_RAX] = -EINTR;
 		g[REG_RIP] += 2;

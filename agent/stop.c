@@ -129,6 +129,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	uint64_t value = (uint64_t)info->si_value.sival_ptr;
 	uint32_t epoch = (uint32_t)(value >> 32), slot = (uint32_t)value, asked = STOP_ASKED;
 	struct stop_thread *t, note;
+	bool restarted;
 
 	(void)sig;
 	if (info->si_code != SI_QUEUE || !epoch || atomic_load(&stop.word) != epoch)
@@ -144,7 +145,8 @@ static void handler(int sig, siginfo_t *info, void *context)
 	record_self(t, context);
 	record_user_regs(t, context);
 	note = *t;
-	if (arch_context_save(&t->record.context) == 0) {
+	restarted = arch_context_save(&t->record.context);
+	if (!restarted) {
 		atomic_store(&t->state, STOP_STOPPED);
 		atomic_fetch_add(&stop.stopped, 1);
 		wake(&stop.stopped);
@@ -154,7 +156,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	}
 	wait_while_stopped(epoch);
 	stop_drop_rights();
-	call_continue(context, &note);
+	call_continue(context, &note, restarted);
 }
 
 static int ask(struct stop_thread *t, uint32_t slot, uint32_t epoch)

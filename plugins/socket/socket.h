@@ -31,6 +31,13 @@ struct socket_state { /* priv, from claim to resume */
 	size_t content_length;
 };
 
+/*
+ * What the killed processes left, addresses in TIME_WAIT among it, can be taken over on loopback (tcp_tw_reuse), but not within
+ * the same second (tcp_twsk_unique in the kernel): so long it is tried.
+ */
+#define SOCKET_TRIES 70
+#define SOCKET_TRY_NS 20000000
+
 /* ---- socket_call.c: the calls, raw ---- */
 int socket_get(int fd, int level, int name, void *value, size_t len); /* the length or -errno */
 int socket_get_int(int fd, int level, int name); /* the value, negative ones not expected, or -errno */

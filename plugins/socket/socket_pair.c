@@ -26,8 +26,6 @@
 #define IP_LOCAL_PORT_RANGE 51
 #endif
 
-#define TRIES 20
-#define TRY_NS 5000000
 #define CONNECT_MS 5000
 
 struct place { /* one end to be */
@@ -193,10 +191,10 @@ static bool may_pass(int err)
 /* Both with their old names, whichever way round the ports allow. */
 static int link_exact(const struct place *own, const struct place *peer, int ret[2])
 {
-	const struct timespec pause = { 0, TRY_NS };
+	const struct timespec pause = { 0, SOCKET_TRY_NS };
 	int r = -EADDRINUSE;
 
-	for (int i = 0; i < TRIES && may_pass(r); i++) {
+	for (int i = 0; i < SOCKET_TRIES && may_pass(r); i++) {
 		if (i)
 			RAW2(SYS_nanosleep, &pause, NULL);
 		r = link_ends(peer, own, &ret[1], &ret[0]);
@@ -291,14 +289,14 @@ static int lock_directory(const struct socket_name *n)
 static int unix_named(const struct place *listen, struct place *from, int *ret_listen, int *ret_from)
 {
 	int lock = lock_directory(&listen->name), r = -EADDRINUSE;
-	const struct timespec pause = { 0, TRY_NS };
+	const struct timespec pause = { 0, SOCKET_TRY_NS };
 
 	if (lock < 0 && lock != -ENOENT)
 		return lock;
 	socket_path_clear(&listen->name);
 	if (is_named(&from->name))
 		socket_path_clear(&from->name);
-	for (int i = 0; i < TRIES && r == -EADDRINUSE; i++) {
+	for (int i = 0; i < SOCKET_TRIES && r == -EADDRINUSE; i++) {
 		if (i)
 			RAW2(SYS_nanosleep, &pause, NULL);
 		r = link_ends(listen, from, ret_listen, ret_from);

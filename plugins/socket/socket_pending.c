@@ -20,6 +20,7 @@
 #include <poll.h>
 #include <string.h>
 
+#include "base/sys.h"
 #include "plugins/socket/socket.h"
 
 #define CONNECT_MS 5000
@@ -157,9 +158,14 @@ int socket_pending_drain(struct fermata_desc *d, struct socket_state *s, unsigne
 
 int socket_pending_connect(struct fermata_desc *d, const struct socket_record *r)
 {
+	const struct timespec pause = { 0, SOCKET_TRY_NS };
 	int err = socket_connect_from(d->fd, r->domain, &r->local, &r->remote);
 	char text[120];
 
+	for (int i = 0; i < SOCKET_TRIES && err == -EADDRNOTAVAIL; i++) { /* in TIME_WAIT: socket.h */
+		RAW2(SYS_nanosleep, &pause, NULL);
+		err = socket_connect(d->fd, &r->remote);
+	}
 	if (err == -EINPROGRESS) {
 		socket_poll(d->fd, POLLOUT, CONNECT_MS);
 		err = -socket_get_int(d->fd, SOL_SOCKET, SO_ERROR);
