@@ -381,6 +381,11 @@ const struct image_blocks *image_get_blocks(const struct image *i)
 	return &i->blocks;
 }
 
+const uint64_t *image_get_sums(const struct image *i)
+{
+	return i->sums;
+}
+
 const Elf64_Phdr *image_get_segments(const struct image *i, size_t *ret_count)
 {
 	*ret_count = i->phdr_count - 2;

@@ -52,6 +52,7 @@ void image_digest(const struct image *i, uint8_t ret[16]);
 const char *image_fault_name(enum image_fault fault); /* "damaged" */
 const struct image_version *image_get_version(const struct image *i);
 const struct image_blocks *image_get_blocks(const struct image *i);
+const uint64_t *image_get_sums(const struct image *i); /* of its blocks */
 uint64_t image_file_size(const struct image *i);
 
 const struct image_process *image_get_process(const struct image *i);
