@@ -164,6 +164,7 @@ void command_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_
 		break;
 	case MSG_WAIT_RESTART:
 		k->wait = WAIT_RESTART;
+		conduct_restoring(k->c);
 		if (k->c->restart_over || !k->c->options->restart)
 			command_restart_result(k->c);
 		break;

@@ -474,6 +474,13 @@ void conduct_progress(struct member *m, const struct msg_progress *p)
 	m->bytes_total = p->bytes_total;
 }
 
+/* So does reading. */
+void conduct_restoring(struct coordinator *c)
+{
+	if (c->state == STATE_RESTORE)
+		uv_timer_start(&c->phase_timer, conduct_timeout, c->options->timeout_ms, 0);
+}
+
 void conduct_left(struct member *m)
 {
 	struct coordinator *c = m->conn->c;

@@ -185,6 +185,7 @@ void conduct_request(struct coordinator *c);
 void conduct_joined(struct member *m, bool restarted);
 void conduct_report(struct member *m, const struct decode_done *done);
 void conduct_progress(struct member *m, const struct msg_progress *p);
+void conduct_restoring(struct coordinator *c);
 void conduct_left(struct member *m);
 void conduct_check(struct coordinator *c);
 void conduct_suspend_member(struct member *m);

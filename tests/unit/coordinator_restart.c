@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/sys.h"
 #include "tests/lib/fake_agent.h"
 
 /* A committed checkpoint of pids 10 and 11 in a directory whose path is @ret. */
@@ -159,6 +160,27 @@ static void test_missing(void **state)
 	conductor_clean(&c);
 }
 
+/* Reading memory takes as long as it takes. */
+static void test_still_reading(void **state)
+{
+	struct link agent, command;
+	struct conductor c;
+	char text[512];
+	uint64_t told;
+
+	begin(&c, &command, 1500);
+	agent_join(&c, &agent, 10, MSG_REGISTER_RESTARTED);
+	agent_expect_silence(&agent, 500);
+	told = raw_now_ns();
+	assert_int_equal(link_send(&command, MSG_WAIT_RESTART, NULL, 0), 0);
+	assert_int_equal(result(&command, text, sizeof(text)).error, -ETIMEDOUT);
+	assert_true(raw_now_ns() - told >= 1400000000ull);
+	link_close(&agent);
+	link_close(&command);
+	assert_int_not_equal(conductor_wait(&c), 0);
+	conductor_clean(&c);
+}
+
 /* `fermata restart` itself is ended in the middle. */
 static void test_given_up(void **state)
 {
@@ -177,7 +199,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_complete), cmocka_unit_test(test_failure), cmocka_unit_test(test_death),
-		cmocka_unit_test(test_missing),	 cmocka_unit_test(test_given_up),
+		cmocka_unit_test(test_missing),	 cmocka_unit_test(test_still_reading), cmocka_unit_test(test_given_up),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
