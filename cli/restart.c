@@ -2,8 +2,8 @@
 /*
  * fermata restart: brings a job back from a checkpoint and stays in the foreground for it.
  *
- *   find, open, check  ->  coordinator (a daemon)  ->  capsule with its processes  ->  the coordinator says "complete"
- *   ->  wait: signals and the terminal are passed on, the roots' exit statuses become ours
+ *   find, open, check  ->  coordinator (a daemon)  ->  capsule with its processes  ->  all memory is in and whole: the gate opens
+ *   ->  the coordinator says "complete"  ->  wait: signals and the terminal are passed on, the roots' exit statuses become ours
  *
  * Four things are listened to in one loop: the capsule's init (socket), the restorers (log pipe), the coordinator (link), signals. Until
  * the restart is complete any failure ends the capsule: its init is killed, and the kernel kills all in it.
@@ -33,11 +33,13 @@
 
 #define EARLY_GRACE_MS 1000
 #define INTERRUPT_GRACE_MS 300
+#define PROGRESS_MS 200
 
 enum { WATCH_INIT, WATCH_LOG, WATCH_LINK, WATCH_SIGNAL, WATCH_COUNT };
 
 struct session {
 	struct restart *restart;
+	struct restart_gate gate;
 	struct link link;
 	pid_t init;
 	struct pollfd watch[WATCH_COUNT];
@@ -45,6 +47,7 @@ struct session {
 	bool failed;	  /* it never will; the cause has been said */
 	struct capsule_message early; /* a root that ended before the restart was complete; pid 0: none */
 	double early_since;
+	double progress_told;
 	int interrupt; /* a signal that came before the restart was complete; 0: none */
 	double interrupt_since;
 	bool init_ended;
@@ -184,23 +187,16 @@ static void hear_init(struct session *s)
 	}
 }
 
-/* Lines of the restorers; a NUL: one of them has ended. */
+/* As long as memory comes in, the coordinator waits. */
 static void hear_restorers(struct session *s)
 {
-	char text[1024];
-	ssize_t n = read(s->watch[WATCH_LOG].fd, text, sizeof(text));
-
-	if (n <= 0) {
-		close(s->watch[WATCH_LOG].fd);
+	if (!restart_gate_hear(&s->gate))
 		s->watch[WATCH_LOG].fd = -1;
+	s->failed |= s->gate.failed;
+	if (s->failed || s->complete || now() - s->progress_told < PROGRESS_MS / 1000.0)
 		return;
-	}
-	for (ssize_t i = 0; i < n; i++) {
-		if (text[i])
-			fputc(text[i], stderr);
-		else
-			s->failed = true;
-	}
+	s->progress_told = now();
+	link_send(&s->link, MSG_WAIT_RESTART, NULL, 0);
 }
 
 static void hear_signal(struct session *s)
@@ -340,7 +336,7 @@ static int conduct(struct session *s, double since)
 		end_capsule(s);
 		while (s->watch[WATCH_LOG].fd >= 0) /* what the restorers have said */
 			hear_restorers(s);
-		return CLI_CANNOT;
+		return restart_gate_failure(&s->gate);
 	}
 	link_close(&s->link);
 	if (isatty(STDERR_FILENO))
@@ -356,16 +352,13 @@ static int conduct(struct session *s, double since)
 
 static int start_capsule(struct session *s)
 {
-	int log[2], socket = -1;
+	int socket = -1, code = restart_gate_create(s->restart, &s->gate);
 
-	if (pipe2(log, O_CLOEXEC) < 0) {
-		warn("the restorers' pipe");
-		return CLI_CANNOT;
-	}
-	s->restart->log_fd = log[1];
+	if (code)
+		return code;
 	s->init = restart_capsule_start(s->restart, &socket);
-	close(log[1]);
-	s->watch[WATCH_LOG] = (struct pollfd){ .fd = log[0], .events = POLLIN };
+	restart_gate_inherited(&s->gate);
+	s->watch[WATCH_LOG] = (struct pollfd){ .fd = s->gate.log_fd, .events = POLLIN };
 	s->watch[WATCH_INIT] = (struct pollfd){ .fd = socket, .events = POLLIN };
 	return s->init < 0 ? CLI_CANNOT : 0;
 }
@@ -420,7 +413,7 @@ static const char restart_help[] =
 	"Usage: fermata restart [--no-verify] CHECKPOINT\n"
 	"Brings a job back from a checkpoint's directory, or from the newest one in a job's directory, and stays\n"
 	"in the foreground for it: standard input and output, signals and exit status are the programs'.\n"
-	"  --no-verify   check the images' structure only, not every block\n"
+	"  --no-verify   do not check the memory in the images, only their structure\n"
 	"Exit status: the programs' own; 2 usage or the job is running; 3 nothing to restart;\n"
 	"5 cannot restart here (each reason is said); 6 image damaged.\n";
 
@@ -433,7 +426,7 @@ static const struct option restart_long[] = {
 
 int cmd_restart(int argc, char **argv)
 {
-	struct restart r = { .verify = true, .log_fd = -1 };
+	struct restart r = { .verify = true, .log_fd = -1, .gate_fd = -1, .gate_key_fd = -1 };
 	int code, o;
 
 	while ((o = getopt_long(argc, argv, "h", restart_long, NULL)) != -1) {

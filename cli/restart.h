@@ -4,8 +4,10 @@
  *
  *   restart.c          the command: coordinator, capsule, waiting for the job
  *   restart_find.c     which checkpoint, and what it consists of
- *   restart_check.c    reads the images and says whether they can run here, before anything is touched
+ *   restart_check.c    opens the images and says whether they can run here, before anything is touched
  *   restart_plan.c     an image becomes a plan for the restorer
+ *   restart_load.c     the part of the plan that says what is read and checked
+ *   restart_gate.c     hears the restorers, and holds all until every image is found whole
  *   restart_capsule.c  the namespaces and their process 1
  *   restart_tree.c     the process tree: pids, sessions, groups
  *
@@ -56,7 +58,9 @@ struct restart {
 	char compress[16], rdma[16];
 	unsigned int interval_s, keep, timeout_ms;
 	uint64_t memory; /* bytes to be read */
-	int log_fd;	 /* pipe to `fermata restart`: lines to be shown; a NUL says that a process failed; its end: all restored */
+	int log_fd;	 /* pipe to `fermata restart`: lines to be shown and marks (enum plan_mark); its end: all restored */
+	int gate_fd;	 /* pipe from there: a byte lets a process through */
+	int gate_key_fd; /* its other end: of `fermata restart` alone */
 };
 
 /* Between `fermata restart` and the capsule's init: datagrams of a socket pair. */
@@ -78,7 +82,7 @@ struct capsule_message {
 int restart_find(struct restart *r, const char *argument);
 
 /* ---- restart_check.c ---- all answer 0 or an exit code, the reasons said ---- */
-int restart_open(struct restart *r);  /* opens and verifies the images */
+int restart_open(struct restart *r);  /* opens the images and checks all but the memory in them */
 int restart_check(struct restart *r); /* can they run here? */
 void restart_close(struct restart *r);
 
@@ -86,6 +90,29 @@ void restart_close(struct restart *r);
 int restart_shared_create(struct restart *r); /* 0 or an exit code */
 /* In the process itself: opens its files, writes its plan, becomes the restorer. Returns only on failure, which it has said. */
 void restart_exec(const struct restart *r, const struct restart_process *p);
+
+/* ---- restart_load.c ---- */
+struct restart_loads {
+	int fd; /* the image's */
+	const struct image_blocks *described;
+	struct plan_block *blocks;
+	struct plan_load *loads;
+	size_t block_count, load_count, load_room;
+};
+int restart_loads_build(const struct image *image, struct restart_loads *ret); /* 0 or -errno */
+
+/* ---- restart_gate.c ---- */
+struct restart_gate {
+	struct restart *restart;
+	int log_fd;    /* to be heard when it can be read */
+	size_t loaded; /* processes that wait at the gate, or are through */
+	bool failed;   /* a restorer cannot do its work; it has said why */
+	bool damaged;  /* since an image is damaged */
+};
+int restart_gate_create(struct restart *r, struct restart_gate *ret); /* 0 or an exit code */
+void restart_gate_inherited(struct restart_gate *g); /* closes the processes' ends, when they have been forked */
+bool restart_gate_hear(struct restart_gate *g);	     /* false: that was the end */
+int restart_gate_failure(const struct restart_gate *g); /* the exit code of a restart that failed; names what is damaged */
 
 /* ---- restart_capsule.c ---- */
 /* The pid of the capsule's init and the socket to it, or a negative exit code. */

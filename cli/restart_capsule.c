@@ -290,6 +290,7 @@ static int init_main(const struct restart *r, int socket)
 	}
 	set_last_pid(r);
 	close(r->log_fd);
+	close(r->gate_fd);
 	tell(socket, CAPSULE_READY, 0, 0);
 	return init_serve(r, socket);
 }
@@ -333,6 +334,7 @@ static int builder_main(const struct restart *r, int socket, int sync)
 	}
 	if (init == 0) {
 		close(sync);
+		close(r->gate_key_fd);
 		_exit(init_main(r, socket));
 	}
 	return write(sync, &init, sizeof(init)) == sizeof(init) ? 0 : CLI_CANNOT;

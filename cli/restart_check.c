@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Everything that can be known before a restart touches anything: the images are whole, and this host can run them. All reasons
- * are said, not the first one only. Owns the opened images.
+ * Everything that can be known before a restart touches anything: the images are in order but for their memory, which the restorers check as they
+ * read it, and this host can run them. All reasons are said, not the first one only. Owns the opened images.
  */
 #include "cli/restart.h"
 
@@ -20,7 +20,7 @@
 
 #define NS_PER_S 1000000000ull
 
-/* ---- the images are whole ---- */
+/* ---- the images are in order ---- */
 
 static int open_one(struct restart *r, struct restart_process *p)
 {
@@ -29,8 +29,6 @@ static int open_one(struct restart *r, struct restart_process *p)
 	const Elf64_Phdr *s;
 	int err = manifest_image_open(r->manifest, p->named, &p->image, &error);
 
-	if (!err && r->verify)
-		err = image_verify(p->image, (unsigned int)sysconf(_SC_NPROCESSORS_ONLN), &error);
 	if (err) {
 		warnx("%s", error.text);
 		return error.fault == IMAGE_NEWER ? CLI_CANNOT : CLI_DAMAGED;

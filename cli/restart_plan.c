@@ -2,9 +2,6 @@
 /*
  * An image becomes a plan (image/plan.h). Runs in the new process, after the fork: its files are opened in the capsule's mount
  * namespace and their numbers are its own. Owns the shared memory objects, which are made before any process.
- *
- * Holes of the image are zeros. In anonymous memory they are left untouched; over a file's pages they have to be read as any
- * other, or the file would show through.
  */
 #include "cli/restart.h"
 
@@ -19,7 +16,6 @@
 
 #include "base/macro.h"
 
-#define LOAD_MAX (4ull << 20) /* one read of a helper */
 #define HOLE_FIRST 0x100000000000ull
 #define HOLE_STEP (1ull << 30)
 
@@ -27,8 +23,8 @@ struct building {
 	const struct restart *restart;
 	const struct restart_process *process;
 	struct plan_mapping *mappings;
-	struct plan_load *loads;
-	size_t mapping_count, load_count, load_room;
+	size_t mapping_count;
+	struct restart_loads loads;
 };
 
 static struct restart_shared *find_shared(const struct restart *r, const struct image_mapping *m)
@@ -166,82 +162,6 @@ static int add_mappings(struct building *b)
 	return 0;
 }
 
-static int add_load(struct building *b, uint64_t address, uint64_t length, uint64_t offset)
-{
-	while (length) {
-		uint64_t piece = length < LOAD_MAX ? length : LOAD_MAX;
-
-		if (b->load_count == b->load_room) {
-			size_t room = b->load_room ? b->load_room * 2 : 256;
-			struct plan_load *more = reallocarray(b->loads, room, sizeof(*more));
-
-			if (!more)
-				return -ENOMEM;
-			b->loads = more;
-			b->load_room = room;
-		}
-		b->loads[b->load_count++] = (struct plan_load){ address, piece, offset };
-		address += piece;
-		offset += piece;
-		length -= piece;
-	}
-	return 0;
-}
-
-/* The parts of a segment that are not holes. A file system without holes shows none. */
-static int add_data(struct building *b, const Elf64_Phdr *s)
-{
-	int fd = image_fd(b->process->image);
-	off_t at = (off_t)s->p_offset, end = at + (off_t)s->p_filesz;
-
-	while (at < end) {
-		off_t data = lseek(fd, at, SEEK_DATA), hole;
-
-		if (data < 0 && errno == ENXIO)
-			return 0;
-		if (data < 0)
-			data = at;
-		hole = lseek(fd, data, SEEK_HOLE);
-		data = (off_t)ALIGN_DOWN((uint64_t)data, 4096);
-		if (data < at)
-			data = at;
-		hole = hole < 0 ? end : (off_t)ALIGN_UP((uint64_t)hole, 4096);
-		if (hole > end)
-			hole = end;
-		if (data < hole && add_load(b, s->p_vaddr + (uint64_t)data - s->p_offset, (uint64_t)(hole - data),
-					    (uint64_t)data) < 0)
-			return -ENOMEM;
-		at = hole > data ? hole : end;
-	}
-	return 0;
-}
-
-static int add_loads(struct building *b)
-{
-	size_t n, mapping = 0;
-	const Elf64_Phdr *s = image_get_segments(b->process->image, &n);
-	int err = 0;
-
-	for (size_t i = 0; i < n && !err; i++) {
-		while (mapping < b->mapping_count && b->mappings[mapping].end <= s[i].p_vaddr)
-			mapping++;
-		if (mapping == b->mapping_count)
-			return -EINVAL;
-		switch (b->mappings[mapping].kind) {
-		case IMAGE_MAPPING_ANON:
-		case IMAGE_MAPPING_SHARED_ANON:
-			err = add_data(b, &s[i]);
-			break;
-		case IMAGE_MAPPING_FILE:
-			err = add_load(b, s[i].p_vaddr, s[i].p_filesz, s[i].p_offset);
-			break;
-		default: /* the file is the content; the kernel's own pages */
-			break;
-		}
-	}
-	return err;
-}
-
 /* Free in the image and where the kernel itself puts nothing: well below any mmap base, far above a fixed-address program. */
 static uint64_t find_hole(const struct building *b, uint64_t size)
 {
@@ -275,17 +195,21 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 
 	p->magic = PLAN_MAGIC;
 	p->mapping_count = (uint32_t)b->mapping_count;
-	p->load_count = (uint32_t)b->load_count;
+	p->block_count = (uint32_t)b->loads.block_count;
+	p->load_count = (uint32_t)b->loads.load_count;
 	p->thread_count = (uint32_t)threads;
 	p->mappings = sizeof(*p);
-	p->loads = p->mappings + b->mapping_count * sizeof(*b->mappings);
-	p->threads = p->loads + b->load_count * sizeof(*b->loads);
+	p->blocks = p->mappings + b->mapping_count * sizeof(*b->mappings);
+	p->loads = p->blocks + b->loads.block_count * sizeof(*b->loads.blocks);
+	p->threads = p->loads + b->loads.load_count * sizeof(*b->loads.loads);
 	p->signals = p->threads + threads * sizeof(struct image_thread);
 	p->size = p->signals + 64 * sizeof(struct image_sigaction);
 	p->process = *b->process->info;
 	p->helper_tid = b->process->helper_tid;
 	p->eager_threads = reading_threads(b);
+	p->verify = r->verify;
 	p->log_fd = (uint32_t)dup(r->log_fd);
+	p->gate_fd = (uint32_t)dup(r->gate_fd);
 	exe = (uint32_t)open(p->process.exe, O_RDONLY); /* UINT32_MAX: /proc/self/exe stays the restorer */
 	p->hole_start = find_hole(b, plan_hole_size(p));
 	p->hole_end = p->hole_start + plan_hole_size(p);
@@ -331,7 +255,9 @@ static int write_plan(const struct building *b)
 	if (!err)
 		err = write_all(fd, b->mappings, b->mapping_count * sizeof(*b->mappings));
 	if (!err)
-		err = write_all(fd, b->loads, b->load_count * sizeof(*b->loads));
+		err = write_all(fd, b->loads.blocks, b->loads.block_count * sizeof(*b->loads.blocks));
+	if (!err)
+		err = write_all(fd, b->loads.loads, b->loads.load_count * sizeof(*b->loads.loads));
 	if (!err)
 		err = write_all(fd, t, threads * sizeof(*t));
 	if (!err)
@@ -346,7 +272,7 @@ void restart_exec(const struct restart *r, const struct restart_process *p)
 	int plan_fd, err = add_mappings(&b);
 
 	if (!err)
-		err = add_loads(&b);
+		err = restart_loads_build(p->image, &b.loads);
 	plan_fd = err ? err : write_plan(&b);
 	if (plan_fd < 0) {
 		errno = -plan_fd;

@@ -3,10 +3,13 @@
  * The plan: all that the restorer needs to rebuild one process, a flat file (memfd) of fixed-width structs. `fermata restart`
  * makes it from an image; the restorer trusts it.
  *
- *   | struct plan | plan_mapping[] | plan_load[] | image_thread[] | image_sigaction[64] |
+ *   | struct plan | plan_mapping[] | plan_block[] | plan_load[] | image_thread[] | image_sigaction[64] |
  *
  * Mappings and loads ascend by address and do not overlap; a load lies within one mapping. Mappings of the kind VDSO
  * are not made but moved: they say where the kernel's own ones have to go.
+ *
+ * A block is one of the image's (doc/image-format.md), and what is read and checked at a time: it has the loads of its bytes, in
+ * ascending order; between them it has holes. A block of the image that is a hole altogether may be left out.
  */
 #pragma once
 
@@ -20,12 +23,23 @@ struct plan {
 	uint64_t magic;
 	uint64_t size; /* bytes of the whole plan */
 	uint64_t hole_start, hole_end; /* free in the image's layout: the restorer moves itself there */
-	uint32_t mapping_count, load_count, thread_count;
+	uint32_t mapping_count, block_count, load_count, thread_count;
 	uint32_t helper_tid; /* first of eager_threads thread ids that no thread of the job has; 0: any */
-	uint64_t mappings, loads, threads, signals; /* offsets from the plan's start */
+	uint32_t verify; /* 1: each block is held against its checksum */
+	uint64_t mappings, blocks, loads, threads, signals; /* offsets from the plan's start */
 	struct image_process process;
 	struct image_restart restart; /* copied to process.restart_info */
-	uint32_t log_fd, eager_threads;
+	uint32_t log_fd;  /* what to say to `fermata restart`: lines, and the marks below */
+	uint32_t gate_fd; /* a byte comes when the memory of every process is in and whole: only then are threads made */
+	uint32_t eager_threads;
+};
+
+/* Bytes on log_fd that no line has. */
+enum plan_mark {
+	PLAN_FAILED = 0, /* this process has failed; why, the line before says */
+	PLAN_DAMAGED = 1, /* the same: its image is damaged */
+	PLAN_LOADED = 2, /* the memory of this process is in, and its image is whole */
+	PLAN_PROGRESS = 3, /* some more of it is in */
 };
 
 struct plan_mapping {
@@ -36,10 +50,16 @@ struct plan_mapping {
 	uint64_t offset;
 };
 
-/* Bytes of the image that go to memory; holes read as zeros. */
+struct plan_block {
+	uint64_t file_offset, sum; /* XXH3-64 of its bytes, holes as zeros */
+	uint32_t length, load_count, first_load, reserved;
+};
+
+/* Bytes of the image that go to memory. */
 struct plan_load {
 	uint64_t address, length, file_offset;
 };
+#define PLAN_NOWHERE 1u /* the address of bytes that are checked only */
 
 /*
  * The hole, from its start:

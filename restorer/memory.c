@@ -3,6 +3,10 @@
  * Rebuilds the memory: unmaps what exec made, makes the plan's mappings, reads their pages from the image with several
  * threads, and moves the kernel's vvar and vdso to where the image's libc expects them.
  *
+ * The image is read once: a block is summed in memory, while it is in the cache. One that is not as it was written ends the process. As long as
+ * one process of the job has not come through, none goes on (the gate): nothing of the program has run then, not even
+ * its robust futexes are known to the kernel.
+ *
  * A mapping that pages are read into is writable at first and gets its protection afterwards. The kernel moves a mapping only one VMA at a time, hence the
  * plan names each VMA of vvar and vdso; `fermata restart` has checked that this kernel's are the same.
  */
@@ -10,7 +14,10 @@
 #include <linux/mman.h>
 
 #include "arch/x86_64/arch.h"
+#include "image/hash.h"
 #include "restorer.h"
+
+#define CLAIM 4u /* blocks in a row that a thread takes at a time */
 
 static void move(struct restorer *r, const char *step, uint64_t from, uint64_t to, uint64_t length)
 {
@@ -46,14 +53,11 @@ void memory_clear(struct restorer *r)
 /* Whether a load goes into @m; @next is the first load at or behind the mapping, moved on for the next one. */
 static int has_loads(const struct restorer *r, const struct plan_mapping *m, uint32_t *next)
 {
-	uint32_t first;
+	int found = 0;
 
-	while (*next < r->plan->load_count && r->loads[*next].address < m->start)
-		(*next)++;
-	first = *next;
-	while (*next < r->plan->load_count && r->loads[*next].address < m->end)
-		(*next)++;
-	return *next != first;
+	for (; *next < r->plan->load_count && r->loads[*next].address < m->end; (*next)++)
+		found |= r->loads[*next].address >= m->start && r->loads[*next].address != PLAN_NOWHERE;
+	return found;
 }
 
 void memory_map(struct restorer *r)
@@ -76,28 +80,95 @@ void memory_map(struct restorer *r)
 	}
 }
 
-static void load_one(const struct restorer *r, const struct plan_load *l)
+static void read_image(const struct restorer *r, void *to, uint64_t length, uint64_t offset)
 {
-	for (uint64_t done = 0; done < l->length;) {
-		long n = raw_pread(r->image_fd, (char *)l->address + done, l->length - done, l->file_offset + done);
+	for (uint64_t done = 0; done < length;) {
+		long n = raw_pread(r->image_fd, (char *)to + done, length - done, offset + done);
 
 		if (n == -EINTR)
 			continue;
-		if (n <= 0)
-			fail(r, n ? "reading pages of the image to" : "the image ends before the pages of", l->address,
-			     n ? n : -ENODATA);
+		if (n == 0 || n == -EIO)
+			damaged(r, n ? "its image cannot be read from byte" : "its image ends at byte", offset + done, n);
+		if (n < 0)
+			fail(r, "reading pages of the image to", (uint64_t)to + done, n);
 		done += (uint64_t)n;
 	}
+}
+
+static void add_zeros(struct image_hash *h, uint64_t length)
+{
+	static const char zeros[4096];
+
+	for (uint64_t n; length; length -= n) {
+		n = length < sizeof(zeros) ? length : sizeof(zeros);
+		image_hash64_add(h, zeros, n);
+	}
+}
+
+/* Bytes of the image that no memory has. */
+static void add_unloaded(const struct restorer *r, struct image_hash *h, uint64_t offset, uint64_t length)
+{
+	char buffer[4096];
+
+	for (uint64_t n; length; length -= n, offset += n) {
+		n = length < sizeof(buffer) ? length : sizeof(buffer);
+		read_image(r, buffer, n, offset);
+		image_hash64_add(h, buffer, n);
+	}
+}
+
+/* Over what has come to memory, so that what runs is what was checked. */
+static uint64_t block_sum(const struct restorer *r, const struct plan_block *b)
+{
+	const struct plan_load *l = &r->loads[b->first_load];
+	uint64_t at = b->file_offset;
+	struct image_hash h;
+
+	if (b->load_count == 1 && l->length == b->length && l->address != PLAN_NOWHERE)
+		return image_hash64((const void *)l->address, l->length);
+	image_hash64_begin(&h);
+	for (uint32_t i = 0; i < b->load_count; i++, l++) {
+		add_zeros(&h, l->file_offset - at);
+		if (l->address == PLAN_NOWHERE)
+			add_unloaded(r, &h, l->file_offset, l->length);
+		else
+			image_hash64_add(&h, (const void *)l->address, l->length);
+		at = l->file_offset + l->length;
+	}
+	add_zeros(&h, b->file_offset + b->length - at);
+	return image_hash64_end(&h);
+}
+
+static void load_block(const struct restorer *r, const struct plan_block *b)
+{
+	const struct plan_load *l = &r->loads[b->first_load];
+
+	for (uint32_t i = 0; i < b->load_count; i++, l++)
+		if (l->address != PLAN_NOWHERE)
+			read_image(r, (void *)l->address, l->length, l->file_offset);
+	if (r->plan->verify && block_sum(r, b) != b->sum)
+		damaged(r, "its image does not match its checksum in the block from byte", b->file_offset, 0);
+}
+
+static void mark(const struct restorer *r, enum plan_mark m)
+{
+	const char byte = (char)m;
+
+	raw_write((int)r->plan->log_fd, &byte, 1);
 }
 
 static void load_work(struct restorer *r)
 {
 	for (;;) {
-		uint32_t i = __atomic_fetch_add(&r->next_load, 1, __ATOMIC_RELAXED);
+		uint32_t i = __atomic_fetch_add(&r->next_block, CLAIM, __ATOMIC_RELAXED), end = i + CLAIM;
 
-		if (i >= r->plan->load_count)
+		if (i >= r->plan->block_count)
 			return;
-		load_one(r, &r->loads[i]);
+		if (end > r->plan->block_count)
+			end = r->plan->block_count;
+		for (; i < end; i++)
+			load_block(r, &r->blocks[i]);
+		mark(r, PLAN_PROGRESS);
 	}
 }
 
@@ -131,10 +202,10 @@ static void helper_start(struct restorer *r, uint32_t index)
 
 void memory_load(struct restorer *r)
 {
-	uint32_t helpers = r->plan->eager_threads;
+	uint32_t helpers = r->plan->eager_threads, claims = (r->plan->block_count + CLAIM - 1) / CLAIM;
 
-	if (helpers > r->plan->load_count)
-		helpers = r->plan->load_count;
+	if (helpers > claims)
+		helpers = claims;
 	if (helpers > PLAN_EAGER_MAX)
 		helpers = PLAN_EAGER_MAX;
 	for (uint32_t i = 0; i + 1 < helpers; i++)
@@ -143,6 +214,21 @@ void memory_load(struct restorer *r)
 	for (uint32_t i = 0; i < PLAN_EAGER_MAX; i++)
 		for (uint32_t seen; (seen = __atomic_load_n(&r->helpers[i], __ATOMIC_ACQUIRE)) != 0;)
 			raw_futex(&r->helpers[i], FUTEX_WAIT, seen, NULL, 0);
+}
+
+/* Without the byte `fermata restart` has given up; it has said why. */
+void memory_await_others(struct restorer *r)
+{
+	char byte;
+	long n;
+
+	mark(r, PLAN_LOADED);
+	do
+		n = raw_read((int)r->plan->gate_fd, &byte, 1);
+	while (n == -EINTR);
+	if (n != 1)
+		raw_exit_group(5);
+	raw_close((int)r->plan->gate_fd);
 }
 
 static void protect(struct restorer *r)

@@ -14,6 +14,7 @@
 struct restorer {
 	const struct plan *plan;
 	const struct plan_mapping *mappings;
+	const struct plan_block *blocks;
 	const struct plan_load *loads;
 	const struct image_thread *threads;
 	const struct image_sigaction *signals;
@@ -22,7 +23,7 @@ struct restorer {
 	uint64_t stacks;   /* of PLAN_HOLE_STACK bytes each; the first is the leader's */
 	int plan_fd, image_fd;
 	uint32_t pid;
-	uint32_t next_load; /* taken by the helpers, atomically */
+	uint32_t next_block; /* taken by the helpers, atomically */
 	uint32_t helpers[PLAN_EAGER_MAX]; /* the kernel zeroes a word when its helper has gone */
 	uint32_t ready;	    /* threads that are made and wait; futex */
 	uint32_t hold;	    /* 1 until they may jump; futex, not private: the kernel may be the one who wakes */
@@ -32,6 +33,7 @@ _Static_assert(sizeof(struct restorer) <= 4096, "one page of the hole");
 /* One sentence to the plan's log_fd, then the process ends with status 5. @at is an address or a number, shown if not 0. */
 _Noreturn void fail(const struct restorer *r, const char *step, uint64_t at, long err);
 void warn(const struct restorer *r, const char *step, uint64_t at, long err);
+_Noreturn void damaged(const struct restorer *r, const char *step, uint64_t at, long err); /* fail(), for the image's sake */
 
 static inline uint64_t stack_top(const struct restorer *r, uint32_t index)
 {
@@ -45,7 +47,8 @@ static inline void wake_all(uint32_t *word)
 
 void memory_clear(struct restorer *r);
 void memory_map(struct restorer *r);
-void memory_load(struct restorer *r);
+void memory_load(struct restorer *r); /* and checks it */
+void memory_await_others(struct restorer *r); /* until the memory of all processes is in and whole */
 void memory_finish(struct restorer *r);
 
 void process_restore(struct restorer *r);

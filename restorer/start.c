@@ -4,7 +4,8 @@
  * `fermata restart`, in the capsule, with all signals blocked.
  *
  *   exec'd somewhere -> copies itself into the hole, goes on there -> parks the vdso, unmaps all else
- *   -> makes the mappings, reads the pages -> puts the vdso and the mm's fields in place -> signal actions
+ *   -> makes the mappings, reads the pages and checks them -> waits until all processes have got so far
+ *   -> puts the vdso and the mm's fields in place -> signal actions
  *   -> clones the threads with their old ids -> each thread jumps to where it stood in the agent.
  *
  * The agent unmaps the hole once every thread has arrived in the agent's own code: no thread can tell from within the
@@ -61,8 +62,8 @@ static void line_number(struct line *l, uint64_t v, unsigned int base)
 		l->text[l->length++] = digits[--n];
 }
 
-/* One write, so that lines of several processes do not mix. A NUL behind the line tells `fermata restart` that this is the end. */
-static void say(const struct restorer *r, const char *kind, const char *step, uint64_t at, long err, uint32_t end)
+/* One write, so that lines of several processes do not mix. @mark behind the line: what that means; negative: nothing. */
+static void say(const struct restorer *r, const char *kind, const char *step, uint64_t at, long err, int mark)
 {
 	struct line l;
 
@@ -75,22 +76,30 @@ static void say(const struct restorer *r, const char *kind, const char *step, ui
 		line_text(&l, at < 1u << 22 ? " " : " 0x");
 		line_number(&l, at, at < 1u << 22 ? 10 : 16);
 	}
-	line_text(&l, ": errno ");
-	line_number(&l, (uint64_t)-err, 10);
+	if (err) {
+		line_text(&l, ": errno ");
+		line_number(&l, (uint64_t)-err, 10);
+	}
 	l.text[l.length++] = '\n';
-	l.text[l.length] = 0;
-	raw_write(r->plan ? (int)r->plan->log_fd : 2, l.text, l.length + end);
+	l.text[l.length] = (char)mark;
+	raw_write(r->plan ? (int)r->plan->log_fd : 2, l.text, l.length + (mark >= 0));
 }
 
 void fail(const struct restorer *r, const char *step, uint64_t at, long err)
 {
-	say(r, " cannot be restored: ", step, at, err, 1);
+	say(r, " cannot be restored: ", step, at, err, PLAN_FAILED);
 	raw_exit_group(5);
+}
+
+void damaged(const struct restorer *r, const char *step, uint64_t at, long err)
+{
+	say(r, " cannot be restored: ", step, at, err, PLAN_DAMAGED);
+	raw_exit_group(6);
 }
 
 void warn(const struct restorer *r, const char *step, uint64_t at, long err)
 {
-	say(r, ": ", step, at, err, 0);
+	say(r, ": ", step, at, err, -1);
 }
 
 static void read_plan(struct restorer *r, void *to, uint64_t size)
@@ -111,6 +120,7 @@ static _Noreturn void run_in_hole(struct restorer *r)
 	memory_clear(r);
 	memory_map(r);
 	memory_load(r);
+	memory_await_others(r);
 	memory_finish(r);
 	process_restore(r);
 	threads_restore(r);
@@ -139,6 +149,7 @@ static struct restorer *move_to_hole(const struct plan *head, struct restorer *o
 	at += plan_page_up(head->size);
 	r->plan = plan;
 	r->mappings = (const void *)((char *)plan + plan->mappings);
+	r->blocks = (const void *)((char *)plan + plan->blocks);
 	r->loads = (const void *)((char *)plan + plan->loads);
 	r->threads = (const void *)((char *)plan + plan->threads);
 	r->signals = (const void *)((char *)plan + plan->signals);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Makes an image that is undamaged but not for this host: changes a field, then makes the head's digest right again (doc/image-format.md).
- * Usage: image_patch IMAGE version|cpu. Prints the digest of the image before and after, as the manifest has them.
+ * Makes an image that is in order but not for this host, or not its memory: changes a field, then makes the head's digest right again (doc/image-format.md).
+ * Usage: image_patch IMAGE version|cpu|sum. Prints the digest of the image before and after, as the manifest has them.
  */
 #include <elf.h>
 #include <errno.h>
@@ -108,6 +108,8 @@ int main(int argc, char **argv)
 	digest_print(blocks, ' ');
 	if (!strcmp(argv[2], "version")) {
 		((struct image_version *)note_find(&file, 0, IMAGE_NOTE_VERSION))->version = IMAGE_VERSION + 1;
+	} else if (!strcmp(argv[2], "sum")) {
+		*(uint64_t *)(blocks + 1) ^= 1;
 	} else {
 		struct image_cpu *cpu = note_find(&file, 0, IMAGE_NOTE_CPU);
 

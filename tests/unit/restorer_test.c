@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@
 
 #include <cmocka.h>
 
+#include "image/hash.h"
 #include "image/plan.h"
 
 #define CODE 0x10000000ul
@@ -39,6 +41,8 @@
 #define PIECE 65536ul
 #define THREADS 3u
 #define PID 4300u
+#define EDGE (4096 + DATA_SIZE) /* of the image: a page of zeros, one of bytes, one of zeros */
+#define IMAGE_SIZE (EDGE + 3 * 4096)
 
 /* What the threads run: slot r12 of the block at rbx gets what they find; thread 0 waits for all, unmaps the hole and reports. */
 extern const char program_start[], program_end[];
@@ -100,7 +104,7 @@ struct block { /* at DATA */
 };
 
 struct fixture {
-	int report[2], hold[2], image, file, shared;
+	int report[2], hold[2], log[2], gate[2], image, file, shared;
 	pid_t outer;
 	struct plan *plan;
 	uint64_t vdso_shift;
@@ -121,7 +125,7 @@ static unsigned char pattern(uint64_t i)
 	return (unsigned char)(i * 2654435761u >> 24);
 }
 
-/* The image: the code page, then the data. */
+/* The image: the code page, then the data, then a page between holes. */
 static void write_image(struct fixture *f)
 {
 	static unsigned char data[DATA_SIZE];
@@ -139,6 +143,27 @@ static void write_image(struct fixture *f)
 	memcpy(code, program_start, (size_t)(program_end - program_start));
 	assert_int_equal(pwrite(f->image, code, sizeof(code), 0), sizeof(code));
 	assert_int_equal(pwrite(f->image, data, DATA_SIZE, 4096), DATA_SIZE);
+	assert_int_equal(pwrite(f->image, data + 4096, 4096, EDGE + 4096), 4096);
+	assert_int_equal(ftruncate(f->image, IMAGE_SIZE), 0);
+}
+
+/* The checksum of the image as it is. */
+static void sign_block(struct fixture *f, uint32_t index)
+{
+	struct plan_block *b = (struct plan_block *)((char *)f->plan + f->plan->blocks) + index;
+	static unsigned char bytes[IMAGE_SIZE];
+
+	assert_int_equal(pread(f->image, bytes, b->length, (off_t)b->file_offset), b->length);
+	b->sum = image_hash64(bytes, b->length);
+}
+
+static void flip(struct fixture *f, uint64_t at)
+{
+	unsigned char byte;
+
+	assert_int_equal(pread(f->image, &byte, 1, (off_t)at), 1);
+	byte ^= 16;
+	assert_int_equal(pwrite(f->image, &byte, 1, (off_t)at), 1);
 }
 
 static void add_mapping(struct plan *p, uint64_t start, uint64_t length, uint32_t kind, uint32_t prot, uint32_t flags, int fd,
@@ -154,6 +179,32 @@ static void add_load(struct plan *p, uint64_t address, uint64_t length, uint64_t
 	struct plan_load *l = (struct plan_load *)((char *)p + p->loads) + p->load_count++;
 
 	*l = (struct plan_load){ address, length, offset };
+}
+
+/* Of all loads that are added next, @count of them. */
+static void add_block(struct plan *p, uint64_t offset, uint64_t length, uint32_t count)
+{
+	struct plan_block *b = (struct plan_block *)((char *)p + p->blocks) + p->block_count++;
+
+	*b = (struct plan_block){ .file_offset = offset, .length = (uint32_t)length, .load_count = count, .first_load = p->load_count };
+}
+
+/* Blocks of many loads, of a single one, with holes, and one whose bytes are partly for no memory. */
+static void plan_loads(struct plan *p)
+{
+	add_block(p, 0, 4096 + DATA_SIZE / 2, 1 + DATA_SIZE / 2 / PIECE);
+	add_load(p, CODE, 4096, 0);
+	for (uint64_t at = 0; at < DATA_SIZE / 2; at += PIECE)
+		add_load(p, DATA + at, PIECE, 4096 + at);
+	for (uint64_t at = DATA_SIZE / 2; at < DATA_SIZE; at += PIECE) {
+		add_block(p, 4096 + at, PIECE, 1);
+		add_load(p, DATA + at, PIECE, 4096 + at);
+	}
+	add_block(p, EDGE, 3 * 4096, 1);
+	add_load(p, SHARED, 4096, EDGE + 4096);
+	add_block(p, 2 * 4096, 2 * 4096, 2);
+	add_load(p, SHARED + 4096, 4096, 4096 + 4096);
+	add_load(p, PLAN_NOWHERE, 4096, 4096 + 2 * 4096);
 }
 
 /* The kernel's vvar and vdso, to be moved between the test's mappings and the stack. */
@@ -209,10 +260,13 @@ static void make_plan(struct fixture *f)
 	p->magic = PLAN_MAGIC;
 	p->size = 65536;
 	p->mappings = sizeof(*p);
-	p->loads = p->mappings + 16 * sizeof(struct plan_mapping);
+	p->blocks = p->mappings + 16 * sizeof(struct plan_mapping);
+	p->loads = p->blocks + 128 * sizeof(struct plan_block);
 	p->threads = p->loads + 128 * sizeof(struct plan_load);
 	p->signals = p->threads + THREADS * sizeof(struct image_thread);
-	p->log_fd = 2;
+	p->verify = 1;
+	p->log_fd = (uint32_t)f->log[1];
+	p->gate_fd = (uint32_t)f->gate[0];
 	p->eager_threads = 3;
 	p->helper_tid = 7000;
 	p->process.pid = PID;
@@ -235,10 +289,7 @@ static void make_plan(struct fixture *f)
 	plan_vdso(p);
 	add_mapping(p, STACK, STACK_SIZE, IMAGE_MAPPING_ANON, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0);
-	add_load(p, CODE, 4096, 0);
-	for (uint64_t at = 0; at < DATA_SIZE; at += PIECE)
-		add_load(p, DATA + at, PIECE, 4096 + at);
-	add_load(p, SHARED + 4096, 4096, 4096 + 4096);
+	plan_loads(p);
 	plan_threads(p);
 	((struct image_sigaction *)((char *)p + p->signals))[SIGUSR1 - 1].handler = CODE;
 	p->hole_start = HOLE;
@@ -309,10 +360,12 @@ static void start(struct fixture *f)
 	f->outer = fork();
 	if (f->outer) {
 		close(f->report[1]);
+		close(f->log[1]);
 		close(plan_fd);
 		return;
 	}
 	close(f->hold[1]);
+	close(f->gate[1]);
 	if (unshare(CLONE_NEWUSER | CLONE_NEWPID))
 		_exit(77);
 	write_proc("/proc/self/setgroups", "deny");
@@ -330,7 +383,7 @@ static int setup(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 
 	assert_non_null(f);
-	assert_int_equal(pipe(f->report) | pipe(f->hold), 0);
+	assert_int_equal(pipe(f->report) | pipe(f->hold) | pipe(f->log) | pipe(f->gate), 0);
 	f->image = scratch_file();
 	f->file = scratch_file();
 	f->shared = memfd_create("shared", 0);
@@ -338,6 +391,8 @@ static int setup(void **state)
 	assert_int_equal(pwrite(f->file, "of the file", 11, 8192), 11);
 	make_plan(f);
 	write_image(f);
+	for (uint32_t i = 0; i < f->plan->block_count; i++)
+		sign_block(f, i);
 	*state = f;
 	return 0;
 }
@@ -348,6 +403,8 @@ static int teardown(void **state)
 
 	close(f->report[0]);
 	close(f->hold[0]);
+	close(f->log[0]);
+	close(f->gate[0]);
 	close(f->image);
 	close(f->file);
 	close(f->shared);
@@ -361,6 +418,7 @@ static int wait_outer(struct fixture *f)
 	int status;
 
 	close(f->hold[1]);
+	close(f->gate[1]);
 	assert_int_equal(waitpid(f->outer, &status, 0), f->outer);
 	assert_true(WIFEXITED(status));
 	return WEXITSTATUS(status);
@@ -480,16 +538,39 @@ static void check_memory(pid_t pid)
 	assert_string_equal(text, "of the file");
 	assert_int_equal(pread(fd, data, 4096, (off_t)(SHARED + 4096)), 4096);
 	assert_int_equal(data[100], pattern(4096 + 100));
+	assert_int_equal(pread(fd, data, 4096, (off_t)SHARED), 4096);
+	assert_int_equal(data[100], pattern(4096 + 100));
 	close(fd);
+}
+
+static void open_gate(struct fixture *f)
+{
+	assert_int_equal(write(f->gate[1], "", 1), 1);
+}
+
+/* What it has said, but for its progress; the process has ended. */
+static const char *read_log(struct fixture *f, size_t *ret_length)
+{
+	static char text[4096];
+	char byte;
+
+	*ret_length = 0;
+	while (read(f->log[0], &byte, 1) == 1)
+		if (byte != PLAN_PROGRESS && *ret_length < sizeof(text) - 1)
+			text[(*ret_length)++] = byte;
+	text[*ret_length] = 0;
+	return text;
 }
 
 static void test_restores(void **state)
 {
 	struct fixture *f = *state;
 	char page[4096];
+	size_t said;
 	ssize_t n;
 
 	start(f);
+	open_gate(f);
 	n = read(f->report[0], page, sizeof(page));
 	if (n == 0 && wait_outer(f) == 77)
 		skip(); /* no user namespaces here */
@@ -498,22 +579,122 @@ static void test_restores(void **state)
 	check_outside(f, first_child(first_child(f->outer)));
 	check_memory(first_child(first_child(f->outer)));
 	assert_int_equal(wait_outer(f), 7);
+	assert_string_equal(read_log(f, &said), "\2");
+}
+
+/* Runs a plan that must not come to life, the gate open or not. The status, and the last thing that was said. */
+static int run_in_vain(struct fixture *f, bool open, char *ret_mark, const char **ret_text)
+{
+	char page[4096];
+	size_t said;
+	int status;
+
+	start(f);
+	if (open)
+		open_gate(f);
+	status = wait_outer(f);
+	if (status == 77)
+		skip();
+	assert_int_equal(read(f->report[0], page, sizeof(page)), 0);
+	*ret_text = read_log(f, &said);
+	assert_int_not_equal(said, 0);
+	*ret_mark = (*ret_text)[said - 1];
+	return status;
+}
+
+static void expect_damage(struct fixture *f)
+{
+	const char *text;
+	char mark;
+
+	assert_int_equal(run_in_vain(f, true, &mark, &text), 6);
+	assert_int_equal(mark, PLAN_DAMAGED);
+	assert_non_null(strstr(text, "process 4300 cannot be restored: its image does not match its checksum"));
+}
+
+/* A flipped bit: in a block of many loads, in one of a single load, where zeros should be, in bytes for no memory. */
+static void test_damage_many(void **state)
+{
+	flip(*state, 4096 + 8 * PIECE + 5000);
+	expect_damage(*state);
+}
+
+static void test_damage_single(void **state)
+{
+	flip(*state, EDGE - 1);
+	expect_damage(*state);
+}
+
+static void test_damage_loaded_between(void **state)
+{
+	flip(*state, EDGE + 4096);
+	expect_damage(*state);
+}
+
+/* The plan was made of an image with holes there. */
+static void test_sum_of_holes(void **state)
+{
+	struct fixture *f = *state;
+
+	flip(f, EDGE);
+	sign_block(f, f->plan->block_count - 2);
+	expect_damage(f);
+}
+
+static void test_damage_unloaded(void **state)
+{
+	flip(*state, 4096 + 2 * 4096 + 17);
+	sign_block(*state, 0); /* it has these bytes, too */
+	expect_damage(*state);
+}
+
+/* Without verification nothing is summed. */
+static void test_no_verify(void **state)
+{
+	struct fixture *f = *state;
+	char page[4096];
+
+	f->plan->verify = 0;
+	flip(f, 4096 + 2 * 4096 + 17);
+	start(f);
+	open_gate(f);
+	if (read(f->report[0], page, sizeof(page)) == 0 && wait_outer(f) == 77)
+		skip();
+	assert_int_equal(wait_outer(f), 7);
+}
+
+/* The memory is in and whole, but that of another process is not: no thread is made. */
+static void test_gate(void **state)
+{
+	const char *text;
+	char mark;
+
+	assert_int_equal(run_in_vain(*state, false, &mark, &text), 5);
+	assert_string_equal(text, "\2");
+}
+
+static void test_image_ends(void **state)
+{
+	struct fixture *f = *state;
+	const char *text;
+	char mark;
+
+	assert_int_equal(ftruncate(f->image, 65536), 0);
+	assert_int_equal(run_in_vain(f, true, &mark, &text), 6);
+	assert_int_equal(mark, PLAN_DAMAGED);
 }
 
 /* A plan that cannot be carried out ends the process with status 5. */
 static void test_refuses(void **state)
 {
 	struct fixture *f = *state;
-	int status;
+	const char *text;
+	char mark;
 
-	f->plan->log_fd = (uint32_t)open("/dev/null", O_WRONLY);
-	assert_int_equal(ftruncate(f->image, 65536), 0); /* the image ends early */
-	start(f);
-	status = wait_outer(f);
-	if (status == 77)
-		skip();
-	assert_int_equal(status, 5);
-	close((int)f->plan->log_fd);
+	((struct plan_mapping *)((char *)f->plan + f->plan->mappings))[2].fd = 9999;
+	assert_int_equal(run_in_vain(f, true, &mark, &text), 5);
+	assert_int_equal(mark, PLAN_FAILED);
+	assert_non_null(strstr(text, "mapping at 0x30000000: errno 9"));
 }
 
 /* The copy in the hole runs as it is: nothing to relocate. */
@@ -540,6 +721,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_relocations),
 		cmocka_unit_test_setup_teardown(test_restores, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_damage_many, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_damage_single, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_damage_loaded_between, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_sum_of_holes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_damage_unloaded, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_no_verify, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_gate, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_image_ends, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
 	};
 
