@@ -49,7 +49,7 @@ static void cq_store(struct sr_shm_cq *cq, uint32_t tail, const struct sr_cqe *c
 	struct sr_cqe *to = &cq->ring[tail & cq->mask];
 
 	memcpy(to, cqe, offsetof(struct sr_cqe, position));
-	if (cqe->inlined)
+	if (cqe->flags & SR_CQE_INLINED)
 		memcpy(to->data, cqe->data, sizeof(to->data));
 	atomic_store(&to->position, tail + 1);
 	atomic_store_explicit(&cq->tail, tail + 1, memory_order_relaxed);
@@ -98,53 +98,76 @@ int sr_cq_contains(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t qpn, u
 	return found;
 }
 
-static void place(struct sr_context *ctx, struct sr_qp *qp, const struct sr_cqe *c)
+/* Puts the data of a short message where its receive says. */
+static void place(struct sr_context *ctx, struct sr_rq *rq, uint32_t pd, const char *from, const struct sr_cqe *c)
 {
-	struct sr_rwqe *w = sr_rq_slot(qp->rq->shm, c->rq_slot - 1);
-	const char *from = c->inlined ? c->data
-				      : (char *)sr_at(ctx->seg, qp->shm->bounce) + (c->bounce - 1) * SR_BOUNCE_UNIT;
+	struct sr_rwqe *w = sr_rq_slot(rq->shm, c->rq_slot - 1);
 	uint32_t left = c->byte_len, i;
 	uint64_t va;
 
 	for (i = 0; left && i < w->nsge; i++) {
 		uint32_t n = w->sge[i].length < left ? w->sge[i].length : left;
 
-		if (!sr_key_check(ctx->seg, w->sge[i].lkey, w->sge[i].addr, n, IBV_ACCESS_LOCAL_WRITE, qp->shm->pd,
-				  &va))
+		if (!sr_key_check(ctx->seg, w->sge[i].lkey, w->sge[i].addr, n, IBV_ACCESS_LOCAL_WRITE, pd, &va))
 			memcpy((void *)(uintptr_t)va, from, n);
 		from += n;
 		left -= n;
 	}
-	if (c->bounce)
-		atomic_store_explicit(&qp->shm->bounce_tail, c->bounce_end, memory_order_release);
 }
 
-static void take(struct sr_context *ctx, const struct sr_cqe *c, struct ibv_wc *wc)
+/* A receive of an SRQ of extended connections: the queue pair may be another context's. */
+static void take_shared(struct sr_context *ctx, const struct sr_cqe *c)
 {
-	struct sr_qp *qp = ctx->qps.object[c->number];
+	struct sr_srq *srq = ctx->srqs.object[c->number];
 
-	wc->wr_id = c->wr_id;
-	wc->status = c->status;
-	wc->opcode = c->opcode;
-	wc->vendor_err = c->vendor_err;
-	wc->byte_len = c->byte_len;
-	wc->imm_data = c->imm;
-	wc->qp_num = c->qpn;
-	wc->src_qp = 0;
-	wc->wc_flags = c->wc_flags;
-	wc->pkey_index = 0;
-	wc->slid = 0;
-	wc->sl = 0;
-	wc->dlid_path_bits = 0;
+	if (!srq)
+		return;
+	if (c->flags & SR_CQE_INLINED)
+		place(ctx, &srq->rq, srq->rq.shm->pd, c->data, c);
+	sr_rq_give(&srq->rq, c->rq_slot - 1);
+}
+
+/* What the completion at the head brings: its data, and its queue's place. */
+static void take(struct sr_context *ctx, const struct sr_cqe *c)
+{
+	struct sr_qp *qp;
+
+	if (unlikely(c->flags & SR_CQE_SRQ)) {
+		take_shared(ctx, c);
+		return;
+	}
+	qp = ctx->qps.object[c->number];
 	if (!qp)
 		return;
 	if (!c->rq_slot) {
 		atomic_store_explicit(&qp->shm->sq_freed, c->seq + 1, memory_order_release);
 		return;
 	}
-	if (c->bounce || c->inlined)
-		place(ctx, qp, c);
+	if (c->flags & SR_CQE_INLINED) {
+		place(ctx, qp->rq, qp->shm->pd, c->data, c);
+	} else if (c->bounce) {
+		place(ctx, qp->rq, qp->shm->pd, (char *)sr_at(ctx->seg, qp->shm->bounce) +
+		      (c->bounce - 1u) * SR_BOUNCE_UNIT, c);
+		atomic_store_explicit(&qp->shm->bounce_tail, c->bounce_end, memory_order_release);
+	}
 	sr_rq_give(qp->rq, c->rq_slot - 1);
+}
+
+static void wc_fill(const struct sr_cqe *c, struct ibv_wc *wc)
+{
+	wc->wr_id = c->wr_id;
+	wc->status = c->status;
+	wc->opcode = c->opcode;
+	wc->vendor_err = 0;
+	wc->byte_len = c->byte_len;
+	wc->imm_data = c->imm;
+	wc->qp_num = c->qpn;
+	wc->src_qp = c->src_qp;
+	wc->wc_flags = c->wc_flags;
+	wc->pkey_index = 0;
+	wc->slid = c->slid;
+	wc->sl = c->sl;
+	wc->dlid_path_bits = 0;
 }
 
 /*
@@ -184,7 +207,8 @@ int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 		c = &shm->ring[head & shm->mask];
 		if (atomic_load_explicit(&c->position, memory_order_acquire) != head + 1)
 			break;
-		take(ctx, c, &wc[got++]);
+		take(ctx, c);
+		wc_fill(c, &wc[got++]);
 		atomic_store_explicit(&shm->head, ++head, memory_order_release);
 	}
 	lock_release(&cq->poll);
@@ -206,8 +230,8 @@ int sr_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	return 0;
 }
 
-/* Takes the completions of a queue pair that is being destroyed out of the ring. */
-void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, struct sr_qp *qp)
+/* Takes the completions of a queue pair, or with SR_CQE_SRQ of a shared queue, that is being ended out of the ring. */
+void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, uint32_t number, uint32_t flag, struct sr_rq *rq)
 {
 	struct sr_shm_cq *shm = cq->shm;
 	uint32_t head, tail, from, to;
@@ -219,9 +243,9 @@ void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, struct sr_qp *qp)
 	for (from = to = tail; from != head; from--) {
 		struct sr_cqe *c = &shm->ring[(from - 1) & shm->mask];
 
-		if (c->number == qp->number) {
+		if (c->number == number && (c->flags & SR_CQE_SRQ) == flag) {
 			if (c->rq_slot)
-				sr_rq_give(qp->rq, c->rq_slot - 1);
+				sr_rq_give(rq, c->rq_slot - 1);
 			continue;
 		}
 		if (--to == from - 1)

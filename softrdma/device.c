@@ -133,7 +133,7 @@ static void context_free(struct sr_context *ctx)
 {
 	if (ctx->seg)
 		sr_segment_destroy(ctx);
-	if (ctx->atomics && ctx->atomics != MAP_FAILED)
+	if (ctx->atomics)
 		munmap(ctx->atomics, FM_PAGE_SIZE);
 	if (ctx->wake_fd >= 0)
 		close(ctx->wake_fd);
@@ -165,13 +165,14 @@ static int context_init(struct sr_context *ctx)
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 	err = sr_segment_create(ctx);
 	if (!err)
-		err = sr_atomics_map(ctx);
+		err = sr_shared_map(ctx, "atomics", FM_PAGE_SIZE, (void **)&ctx->atomics);
 	if (!err)
 		err = tables_init(ctx);
 	if (!err)
 		err = descriptors_open(ctx);
 	if (err)
 		return err;
+	sr_port_name(ctx);
 	sr_peer_self(ctx);
 	atomic_store(&ctx->seg->ready, SR_READY);
 	return 0;
@@ -204,6 +205,7 @@ static void peers_shut_out(struct sr_context *ctx)
 {
 	uint32_t i;
 
+	sr_groups_leave(ctx);
 	atomic_store(&ctx->seg->ready, SR_CLOSED);
 	for (i = 0; i < SR_MAX_QP; i++) {
 		struct sr_qp *qp = ctx->qps.object[i];

@@ -35,6 +35,7 @@ struct sr_peer {
 	_Atomic int dead;
 	_Atomic uint64_t checked_ns;
 	uint32_t refs;
+	int kept; /* for datagrams; one of the refs */
 };
 
 /* A free list of numbers 0..n-1 that are handed out again as late as can be. */
@@ -53,14 +54,18 @@ struct sr_context {
 	int async_sock; /* bound: woken for asynchronous events */
 	int timer_fd;	/* runs while a send queue is stalled */
 	uint64_t cookie;
+	union ibv_gid gid;
+	uint16_t lid;
 	char dir[SR_PATH_MAX];
 	struct rlock *atomics; /* shared by all contexts of the user */
+	struct sr_groups *groups; /* as well; NULL until there is a need */
 	uint64_t seg_bump;
 	uint64_t seg_free[64]; /* by power of two */
 	uint64_t qp_free;      /* QPs' memory stays QPs': a peer may still look at one that is gone */
 	struct lock lock;      /* objects, ids, the segment's allocator */
 	struct list peers;
 	struct lock peers_lock;
+	struct sr_peer *route[SR_MAX_CTX]; /* by index; under peers_lock */
 	struct list stalled; /* QPs whose send queue waits */
 	struct lock stalled_lock;
 	_Atomic uint32_t nr_stalled;
@@ -79,6 +84,12 @@ struct sr_pd {
 	struct ibv_pd pd;
 	uint32_t number;
 	_Atomic uint32_t users;
+};
+
+struct sr_ah {
+	struct ibv_ah ah;
+	char newer[64];
+	struct sr_av av;
 };
 
 struct sr_mr {
@@ -136,7 +147,7 @@ struct sr_qp {
 	struct sr_peer *_Atomic peer;
 	struct ibv_qp_attr attr;
 	struct ibv_qp_cap cap;
-	int sig_all;
+	uint32_t ops; /* bits of enum ibv_wr_opcode that it has */
 	uint32_t number;
 	_Atomic uint32_t async_acked, async_taken;
 };
@@ -146,6 +157,7 @@ static inline struct sr_context *sr_context(struct ibv_context *c)
 	return container_of(c, struct sr_context, verbs.context);
 }
 static inline struct sr_pd *sr_pd(struct ibv_pd *pd) { return container_of(pd, struct sr_pd, pd); }
+static inline struct sr_ah *sr_ah(struct ibv_ah *ah) { return container_of(ah, struct sr_ah, ah); }
 static inline struct sr_cq *sr_cq(struct ibv_cq *cq) { return container_of(cq, struct sr_cq, cq); }
 static inline struct sr_srq *sr_srq(struct ibv_srq *srq) { return container_of(srq, struct sr_srq, srq); }
 static inline struct sr_qp *sr_qp(struct ibv_qp *qp) { return container_of(qp, struct sr_qp, qp); }
@@ -156,7 +168,7 @@ void sr_segment_destroy(struct sr_context *ctx);
 void sr_segment_sweep(struct sr_context *ctx);
 struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index);
 int sr_segment_locked(struct sr_context *ctx, uint32_t index);
-int sr_atomics_map(struct sr_context *ctx);
+int sr_shared_map(struct sr_context *ctx, const char *name, size_t size, void **ret);
 /* Zeroed memory in the own segment, under ctx->lock; NULL when there is none. */
 void *sr_shm_alloc(struct sr_context *ctx, size_t size);
 void sr_shm_free(struct sr_context *ctx, void *p, size_t size);
@@ -171,6 +183,8 @@ void sr_ids_give(struct sr_ids *ids, uint32_t id);
 
 /* peer.c: other contexts, their life and their memory. */
 struct sr_peer *sr_peer_get(struct sr_context *ctx, uint32_t index);
+/* Keeps it mapped for the next datagram. */
+void sr_peer_keep(struct sr_context *ctx, struct sr_peer *p);
 void sr_peer_put(struct sr_context *ctx, struct sr_peer *p);
 void sr_peer_self(struct sr_context *ctx);
 int sr_peer_alive(struct sr_context *ctx, struct sr_peer *p);
@@ -185,12 +199,15 @@ int sr_copy(struct sr_context *ctx, struct sr_peer *dst, struct iovec *d, struct
 /* mr.c: where @addr..@addr+@len lies in the owner's memory. 0 or -EACCES, -EINVAL (no such key). */
 int sr_key_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
 		 uint64_t *ret_va);
+/* As a remote one does, by way of the queue pair @qpn. */
+int sr_rkey_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
+		  uint32_t qpn, uint64_t *ret_va);
 
 /* cq.c */
 void sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
 		int solicited);
 int sr_cq_contains(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive);
-void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, struct sr_qp *qp);
+void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, uint32_t number, uint32_t flag, struct sr_rq *rq);
 int sr_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int sr_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 
@@ -219,10 +236,17 @@ void sr_kick(struct sr_context *ctx, struct sr_qp *qp);
 void sr_progress(struct sr_context *ctx);
 void sr_stalled_add(struct sr_context *ctx, struct sr_qp *qp);
 void sr_stalled_del(struct sr_context *ctx, struct sr_qp *qp);
+/* Bits of enum ibv_wr_opcode. */
+uint32_t sr_qp_ops(enum ibv_qp_type type);
+void sr_wqe_address(struct sr_context *ctx, struct sr_qp *qp, struct sr_wqe *w, struct ibv_ah *ah, uint32_t qpn,
+		    uint32_t qkey);
 /* The context at the other end, mapped on first use; NULL: not there. */
 struct sr_peer *sr_qp_peer(struct sr_context *ctx, struct sr_qp *qp);
 /* Runs the own queue as far as it goes; *sq_lock not held. */
 void sr_qp_run(struct sr_context *ctx, struct sr_qp *qp);
+
+/* The context of @index for a datagram of this queue; its sq_lock held. */
+struct sr_peer *sr_qp_route(struct sr_context *ctx, struct sr_qp *qp, uint32_t index);
 
 /* execute.c */
 struct sr_run {
@@ -230,17 +254,44 @@ struct sr_run {
 	struct sr_peer *src, *dst; /* dst: NULL when there is none */
 	struct sr_shm_qp *q;
 	int mine;      /* the queue is of this context */
-	int other_err; /* out: the QP at the other end was put into error: its send queue wants flushing */
+	/* out: a QP that was put into error: its send queue wants flushing */
+	uint32_t failed;
+	struct sr_peer *failed_in;
 };
 /* With q->sq_lock held. */
 void sr_run(struct sr_run *r);
 void sr_sq_lock(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q);
+struct sr_shm_qp *sr_qp_find(struct sr_seg *seg, uint32_t qpn);
+struct sr_shm_rq *sr_srq_find(struct sr_seg *seg, uint32_t srqn);
+
+/* respond.c */
 void sr_rx_lock(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q);
+/* Ends the receive that a QP has taken from a shared queue and not used. rx_lock held. */
+void sr_in_hand_flush(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q);
 /* Moves a QP into error and flushes its receive queue. rx_lock held. */
 void sr_rx_fail(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q);
-struct sr_shm_qp *sr_qp_find(struct sr_seg *seg, uint32_t qpn);
+
+/* ah.c */
+int sr_ah_check(const struct ibv_ah_attr *a);
+/* Does the address lead to this host? */
+int sr_ah_here(struct sr_context *ctx, const struct ibv_ah_attr *a);
+
+/* group.c: multicast */
+int sr_groups_map(struct sr_context *ctx);
+void sr_groups_leave(struct sr_context *ctx);
+/* *hint: where it was last. */
+struct sr_group *sr_group_find(struct sr_context *ctx, const uint8_t *gid, uint32_t *hint);
+/* With ctx->lock held. */
+int sr_qp_is_member(struct sr_context *ctx, uint32_t number);
 
 /* qp.c */
+/* Takes what a QP has in its completion queues out of them; both locks held. */
+void sr_qp_purge(struct sr_context *ctx, struct sr_qp *qp);
+/*
+ * Back to how it was made. Nobody else is at it, or both locks are held. Sequence numbers go on, so that no old
+ * completion in a ring can be taken for a new one's.
+ */
+void sr_qp_empty(struct sr_context *ctx, struct sr_qp *qp);
 struct ibv_qp *sr_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init);
 struct ibv_qp *sr_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init);
 
@@ -253,3 +304,5 @@ int sr_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
 		       struct ibv_device_attr_ex *attr, size_t size);
 uint64_t sr_guid(void);
 uint16_t sr_lid(void);
+/* The names above into the context: they are asked for often. */
+void sr_port_name(struct sr_context *ctx);

@@ -2,7 +2,7 @@
 /*
  * Protection domains, memory regions, and the check of keys.
  *
- * An entry of the key table is filled first and its key stored last; a key is (random tag << 16 | index), so one
+ * An entry of the key table is filled first and its key stored last; a key is an index between 16 random bits, so one
  * of a region that is gone does not fit the next region of the same index, and none can be guessed from another.
  * Deregistration takes the key away, then passes through the locks of every queue pair of the context: an executor
  * that had read the key before has finished its move when that is done.
@@ -52,7 +52,7 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *ibpd)
 int sr_key_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
 		 uint64_t *ret_va)
 {
-	struct sr_key *k = &seg->key[key & (SR_MAX_MR - 1)];
+	struct sr_key *k = &seg->key[sr_key_index(key)];
 
 	if (!len) {
 		*ret_va = addr;
@@ -68,21 +68,28 @@ int sr_key_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, 
 	return 0;
 }
 
+int sr_rkey_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
+		  uint32_t qpn, uint64_t *ret_va)
+{
+	return sr_key_check(seg, key, addr, len, access, pd, ret_va);
+}
+
 static int key_publish(struct sr_context *ctx, struct sr_mr *mr, uint64_t iova, int access)
 {
 	struct sr_key *k = &ctx->seg->key[mr->index];
-	uint32_t tag = (uint32_t)(sr_random(ctx) >> 32);
+	uint32_t tag;
 
+	do
+		tag = (uint32_t)(sr_random(ctx) >> 32) & 0xff0000ffu;
+	while (!tag);
 	if (sr_shm_reserve(ctx, (uint64_t)((char *)k - (char *)ctx->seg), sizeof(*k)))
 		return -ENOMEM;
-	if (!(tag >> 16))
-		tag |= 1u << 16;
 	k->access = (uint32_t)access;
 	k->pd = sr_pd(mr->mr.pd)->number;
 	k->iova = iova;
 	k->len = mr->mr.length;
 	k->addr = (uintptr_t)mr->mr.addr;
-	mr->mr.lkey = mr->mr.rkey = (tag & 0xffff0000u) | mr->index;
+	mr->mr.lkey = mr->mr.rkey = tag | mr->index << 8;
 	mr->mr.handle = mr->index;
 	atomic_store(&k->key, mr->mr.lkey);
 	return 0;

@@ -9,7 +9,8 @@
  * and no child that inherited its descriptors can stand in for it.
  *
  * Peers are counted and on ctx->peers, under ctx->peers_lock, which may be taken while ctx->lock is held; a dead
- * one stays dead.
+ * one stays dead. ctx->route[] leads from an index to the newest. Whom datagrams go to is kept mapped from one to the
+ * next, until its index is found to be another's, or the context is closed.
  */
 #include <errno.h>
 #include <string.h>
@@ -81,6 +82,33 @@ static struct sr_peer *peer_new(struct sr_context *ctx, uint32_t index)
 	return p;
 }
 
+/* peers_lock held. */
+static void peer_drop(struct sr_context *ctx, struct sr_peer *p)
+{
+	if (--p->refs)
+		return;
+	if (ctx->route[p->seg->index] == p)
+		ctx->route[p->seg->index] = NULL;
+	list_del(&p->link);
+	munmap(p->seg, SR_SEG_SIZE);
+	if (p->mem_fd >= 0)
+		close(p->mem_fd);
+	arena_free(&ctx->arena, p);
+}
+
+static struct sr_peer *route_renew(struct sr_context *ctx, uint32_t index)
+{
+	struct sr_peer *old = ctx->route[index];
+
+	ctx->route[index] = NULL;
+	if (old && old->kept) {
+		old->kept = 0;
+		peer_drop(ctx, old);
+	}
+	ctx->route[index] = peer_new(ctx, index);
+	return ctx->route[index];
+}
+
 /* The context of @index, mapped; NULL: there is none now. */
 struct sr_peer *sr_peer_get(struct sr_context *ctx, uint32_t index)
 {
@@ -89,15 +117,25 @@ struct sr_peer *sr_peer_get(struct sr_context *ctx, uint32_t index)
 	if (index == ctx->seg->index)
 		return &ctx->self;
 	lock_acquire(&ctx->peers_lock);
-	list_each(p, &ctx->peers, link)
-		if (p->seg->index == index && !p->dead && atomic_load(&p->seg->ready) == SR_READY)
-			goto found;
-	p = peer_new(ctx, index);
-found:
+	p = ctx->route[index];
+	if (!p || p->dead || atomic_load(&p->seg->ready) != SR_READY)
+		p = route_renew(ctx, index);
 	if (p)
 		p->refs++;
 	lock_release(&ctx->peers_lock);
 	return p;
+}
+
+void sr_peer_keep(struct sr_context *ctx, struct sr_peer *p)
+{
+	if (p == &ctx->self || p->kept)
+		return;
+	lock_acquire(&ctx->peers_lock);
+	if (!p->kept && ctx->route[p->seg->index] == p) {
+		p->kept = 1;
+		p->refs++;
+	}
+	lock_release(&ctx->peers_lock);
 }
 
 void sr_peer_put(struct sr_context *ctx, struct sr_peer *p)
@@ -105,13 +143,7 @@ void sr_peer_put(struct sr_context *ctx, struct sr_peer *p)
 	if (!p || p == &ctx->self)
 		return;
 	lock_acquire(&ctx->peers_lock);
-	if (!--p->refs) {
-		list_del(&p->link);
-		munmap(p->seg, SR_SEG_SIZE);
-		if (p->mem_fd >= 0)
-			close(p->mem_fd);
-		arena_free(&ctx->arena, p);
-	}
+	peer_drop(ctx, p);
 	lock_release(&ctx->peers_lock);
 }
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs: making, moving through their states, asking, ending. Reliable connected ones.
+ * Queue pairs: making, asking, ending; their states are in qp_state.c.
  *
  * A QP's memory lies in the segment and is never used for anything but QPs: an executor may hold its address a
- * moment after its end, takes its lock, and finds that the number is not the one it meant. State changes are made
- * under sq_lock and rx_lock, so no executor is in the middle of a request then.
+ * moment after its end, takes its lock, and finds that the number is not the one it meant.
  */
 #include <errno.h>
 #include <string.h>
@@ -22,7 +21,7 @@ static int init_check(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
 	struct ibv_qp_cap *cap = &init->cap;
 
-	if (init->qp_type != IBV_QPT_RC)
+	if (!sr_qp_ops(init->qp_type))
 		return EOPNOTSUPP;
 	if (!init->send_cq || !init->recv_cq)
 		return EINVAL;
@@ -70,7 +69,8 @@ static int queues_create(struct sr_context *ctx, struct sr_qp *qp, const struct 
 		slots <<= 1;
 	q->sq_cap = cap->max_send_wr;
 	q->sq_mask = slots - 1;
-	q->sq_stride = (uint32_t)ALIGN_UP(sizeof(struct sr_wqe) + data, (size_t)64);
+	q->sq_av = (uint32_t)ALIGN_UP(sizeof(struct sr_wqe) + data, (size_t)8);
+	q->sq_stride = (uint32_t)ALIGN_UP(q->sq_av + (q->type == IBV_QPT_UD ? sizeof(struct sr_av) : 0), (size_t)64);
 	sq = sr_shm_alloc(ctx, sq_size(q));
 	bounce = sr_shm_alloc(ctx, BOUNCE_SIZE);
 	if (!sq || !bounce) {
@@ -100,6 +100,7 @@ static int parts_create(struct sr_context *ctx, struct sr_qp *qp, struct ibv_qp_
 	qp->shm = qp_memory_take(ctx);
 	if (!qp->shm)
 		goto err_id;
+	qp->shm->type = init->qp_type;
 	err = queues_create(ctx, qp, &init->cap);
 	if (err)
 		goto err_memory;
@@ -125,21 +126,14 @@ static void users_add(struct ibv_qp *qp, uint32_t n)
 		atomic_fetch_add(&sr_srq(qp->srq)->users, n);
 }
 
-/*
- * Back to how it was made. Nobody else is at it, or both locks are held. Sequence numbers go on, so that no old
- * completion in a ring can be taken for a new one's.
- */
-static void queues_reset(struct sr_context *ctx, struct sr_qp *qp)
+void sr_qp_empty(struct sr_context *ctx, struct sr_qp *qp)
 {
 	struct sr_shm_qp *q = qp->shm;
 	uint32_t seq = atomic_load(&q->sq_tail);
 
-	if (q->in_hand && qp->rq->shm->shared)
-		sr_rq_give(qp->rq, q->in_hand - 1);
-	q->in_hand = 0;
 	atomic_store(&q->state, IBV_QPS_RESET);
 	q->dest_qpn = 0;
-	q->access = 0;
+	q->access = q->qkey = q->draining = 0;
 	q->timeout = q->retry_cnt = q->rnr_retry = q->own_rnr_timer = q->min_rnr_timer = 0;
 	atomic_store(&q->sq_head, seq);
 	atomic_store(&q->sq_freed, seq);
@@ -149,6 +143,14 @@ static void queues_reset(struct sr_context *ctx, struct sr_qp *qp)
 	atomic_store(&q->bounce_tail, 0);
 	if (!qp->rq->shm->shared)
 		sr_rq_reset(qp->rq);
+}
+
+void sr_qp_purge(struct sr_context *ctx, struct sr_qp *qp)
+{
+	sr_in_hand_flush(ctx, &ctx->self, qp->shm);
+	sr_cq_purge(ctx, sr_cq(qp->qp.recv_cq), qp->number, 0, qp->rq);
+	if (qp->qp.send_cq != qp->qp.recv_cq)
+		sr_cq_purge(ctx, sr_cq(qp->qp.send_cq), qp->number, 0, qp->rq);
 }
 
 static void shm_fill(struct sr_context *ctx, struct sr_qp *qp, struct ibv_qp_init_attr *init)
@@ -164,7 +166,8 @@ static void shm_fill(struct sr_context *ctx, struct sr_qp *qp, struct ibv_qp_ini
 	atomic_store(&q->peer_waits, 0);
 	atomic_store(&q->sq_tail, (uint32_t)sr_random(ctx));
 	q->rx_seq = (uint32_t)sr_random(ctx);
-	queues_reset(ctx, qp);
+	q->in_hand = 0;
+	sr_qp_empty(ctx, qp);
 	q->qpn = ctx->seg->index << SR_QP_BITS | qp->number;
 	atomic_store(&ctx->seg->qp_off[qp->number], offset(ctx, q));
 }
@@ -198,6 +201,7 @@ struct ibv_qp *sr_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 		return NULL;
 	}
 	list_init(&qp->stalled_link);
+	qp->ops = sr_qp_ops(init->qp_type);
 	qp->cap = init->cap;
 	qp->qp = (struct ibv_qp){ .context = pd->context, .qp_context = init->qp_context, .pd = pd,
 				  .send_cq = init->send_cq, .recv_cq = init->recv_cq, .srq = init->srq,
@@ -237,190 +241,6 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 	return NULL;
 }
 
-/* ---- states ---- */
-
-struct move {
-	enum ibv_qp_state from, to;
-	int required, optional;
-};
-
-#define AH_PATH (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
-
-/* The legal moves of a reliable connected QP; from any state to RESET or ERR as well. */
-static const struct move moves[] = {
-	{ IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0 },
-	{ IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS },
-	{ IBV_QPS_INIT, IBV_QPS_RTR,
-	  IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-		  IBV_QP_MIN_RNR_TIMER,
-	  IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX },
-	{ IBV_QPS_RTR, IBV_QPS_RTS,
-	  IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-	  AH_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER },
-	{ IBV_QPS_RTS, IBV_QPS_RTS, 0, AH_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER },
-	{ IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY },
-	{ IBV_QPS_SQD, IBV_QPS_RTS, 0, AH_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER },
-	{ IBV_QPS_SQD, IBV_QPS_SQD, 0,
-	  AH_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-		  IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_PKEY_INDEX |
-		  IBV_QP_PORT },
-};
-
-static int move_check(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
-{
-	size_t i;
-
-	mask &= ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
-	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
-		return 0;
-	for (i = 0; i < ARRAY_SIZE(moves); i++)
-		if (moves[i].from == from && moves[i].to == to)
-			return (mask & moves[i].required) == moves[i].required &&
-					       !(mask & ~(moves[i].required | moves[i].optional))
-				       ? 0
-				       : EINVAL;
-	return EINVAL;
-}
-
-static int values_check(const struct ibv_qp_attr *a, int mask)
-{
-	if ((mask & IBV_QP_PORT) && a->port_num != 1)
-		return EINVAL;
-	if ((mask & IBV_QP_PKEY_INDEX) && a->pkey_index)
-		return EINVAL;
-	if ((mask & IBV_QP_PATH_MTU) && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
-		return EINVAL;
-	if ((mask & IBV_QP_AV) && a->ah_attr.is_global && a->ah_attr.grh.sgid_index)
-		return EINVAL;
-	if ((mask & IBV_QP_DEST_QPN) && a->dest_qp_num >> 24)
-		return EINVAL;
-	if ((mask & IBV_QP_RETRY_CNT) && a->retry_cnt > 7)
-		return EINVAL;
-	if ((mask & IBV_QP_RNR_RETRY) && a->rnr_retry > 7)
-		return EINVAL;
-	if ((mask & IBV_QP_TIMEOUT) && a->timeout > 31)
-		return EINVAL;
-	if ((mask & IBV_QP_MIN_RNR_TIMER) && a->min_rnr_timer > 31)
-		return EINVAL;
-	return 0;
-}
-
-#define KEEP(bit, field)              \
-	do {                          \
-		if (mask & (bit))     \
-			to->field = a->field; \
-	} while (0)
-
-static void attr_keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *a, int mask)
-{
-	KEEP(IBV_QP_ACCESS_FLAGS, qp_access_flags);
-	KEEP(IBV_QP_PKEY_INDEX, pkey_index);
-	KEEP(IBV_QP_PORT, port_num);
-	KEEP(IBV_QP_AV, ah_attr);
-	KEEP(IBV_QP_PATH_MTU, path_mtu);
-	KEEP(IBV_QP_TIMEOUT, timeout);
-	KEEP(IBV_QP_RETRY_CNT, retry_cnt);
-	KEEP(IBV_QP_RNR_RETRY, rnr_retry);
-	KEEP(IBV_QP_RQ_PSN, rq_psn);
-	KEEP(IBV_QP_SQ_PSN, sq_psn);
-	KEEP(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
-	KEEP(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
-	KEEP(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
-	KEEP(IBV_QP_DEST_QPN, dest_qp_num);
-	KEEP(IBV_QP_ALT_PATH, alt_ah_attr);
-	KEEP(IBV_QP_PATH_MIG_STATE, path_mig_state);
-}
-
-/* Does the address vector lead to this port? There is no other yet. */
-static int reaches(const struct ibv_ah_attr *ah)
-{
-	uint64_t guid = __builtin_bswap64(sr_guid());
-
-	if (ah->is_global)
-		return !memcmp(ah->grh.dgid.raw + 8, &guid, 8);
-	return ah->dlid == sr_lid();
-}
-
-/* Both locks held. */
-static void shm_apply(struct sr_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
-{
-	struct sr_shm_qp *q = qp->shm;
-
-	q->access = (uint32_t)qp->attr.qp_access_flags;
-	q->timeout = qp->attr.timeout;
-	q->retry_cnt = qp->attr.retry_cnt;
-	q->rnr_retry = qp->attr.rnr_retry;
-	q->own_rnr_timer = qp->attr.min_rnr_timer;
-	if (from == IBV_QPS_INIT && to == IBV_QPS_RTR)
-		q->dest_qpn = reaches(&qp->attr.ah_attr) ? qp->attr.dest_qp_num : 0;
-	if (from == IBV_QPS_RESET)
-		atomic_fetch_add(&q->epoch, 1);
-	if (to != IBV_QPS_ERR)
-		atomic_store(&q->state, to);
-}
-
-static void after_move(struct sr_context *ctx, struct sr_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to,
-		       int notify)
-{
-	if (to == IBV_QPS_RTR)
-		sr_qp_peer(ctx, qp);
-	if (to == IBV_QPS_ERR || (from == IBV_QPS_SQD && to == IBV_QPS_RTS))
-		sr_qp_run(ctx, qp);
-	if (to == IBV_QPS_SQD && from == IBV_QPS_RTS && notify)
-		sr_async_push(ctx, ctx->seg, IBV_EVENT_SQ_DRAINED, qp->number);
-	if (to != IBV_QPS_RESET && atomic_load(&qp->shm->peer_waits) && qp->shm->dest_qpn)
-		sr_kick(ctx, qp);
-}
-
-static void qp_reset(struct sr_context *ctx, struct sr_qp *qp)
-{
-	queues_reset(ctx, qp);
-	qp->attr = (struct ibv_qp_attr){ 0 };
-}
-
-static void completions_purge(struct sr_context *ctx, struct sr_qp *qp)
-{
-	sr_cq_purge(ctx, sr_cq(qp->qp.recv_cq), qp);
-	if (qp->qp.send_cq != qp->qp.recv_cq)
-		sr_cq_purge(ctx, sr_cq(qp->qp.send_cq), qp);
-}
-
-EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
-{
-	struct sr_qp *qp = sr_qp(ibqp);
-	struct sr_context *ctx = sr_context(ibqp->context);
-	enum ibv_qp_state from, to;
-	int err;
-
-	sr_sq_lock(ctx, &ctx->self, qp->shm);
-	sr_rx_lock(ctx, &ctx->self, qp->shm);
-	from = atomic_load(&qp->shm->state);
-	to = mask & IBV_QP_STATE ? attr->qp_state : from;
-	err = (mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != from ? EINVAL : move_check(from, to, mask);
-	if (!err)
-		err = values_check(attr, mask);
-	if (!err && to == IBV_QPS_RESET) {
-		completions_purge(ctx, qp);
-		qp_reset(ctx, qp);
-	} else if (!err) {
-		attr_keep(&qp->attr, attr, mask);
-		shm_apply(qp, from, to);
-		if (to == IBV_QPS_ERR)
-			sr_rx_fail(ctx, &ctx->self, qp->shm);
-	}
-	rlock_release(&qp->shm->rx_lock);
-	rlock_release(&qp->shm->sq_lock);
-	if (err)
-		return err;
-	if (to == IBV_QPS_RESET) {
-		sr_stalled_del(ctx, qp);
-		sr_peer_put(ctx, atomic_exchange(&qp->peer, NULL));
-	}
-	ibqp->state = to;
-	after_move(ctx, qp, from, to, (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) && attr->en_sqd_async_notify);
-	return 0;
-}
-
 EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
 	struct sr_qp *qp = sr_qp(ibqp);
@@ -428,7 +248,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = ibqp->state = atomic_load(&qp->shm->state);
 	attr->cap = qp->cap;
-	attr->sq_draining = 0;
+	attr->sq_draining = qp->shm->draining != 0;
 	*init = (struct ibv_qp_init_attr){ .qp_context = ibqp->qp_context, .send_cq = ibqp->send_cq,
 					   .recv_cq = ibqp->recv_cq, .srq = ibqp->srq, .cap = qp->cap,
 					   .qp_type = ibqp->qp_type,
@@ -441,14 +261,20 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 	struct sr_qp *qp = sr_qp(ibqp);
 	struct sr_context *ctx = sr_context(ibqp->context);
 	uint32_t acked;
+	int attached;
 
+	lock_acquire(&ctx->lock);
+	attached = sr_qp_is_member(ctx, qp->number);
+	lock_release(&ctx->lock);
+	if (attached)
+		return EBUSY;
 	sr_stalled_del(ctx, qp);
 	sr_sq_lock(ctx, &ctx->self, qp->shm);
 	sr_rx_lock(ctx, &ctx->self, qp->shm);
+	sr_qp_purge(ctx, qp);
 	atomic_store(&ctx->seg->qp_off[qp->number], 0);
 	qp->shm->qpn = 0;
-	completions_purge(ctx, qp);
-	queues_reset(ctx, qp);
+	sr_qp_empty(ctx, qp);
 	rlock_release(&qp->shm->rx_lock);
 	rlock_release(&qp->shm->sq_lock);
 	while ((acked = atomic_load(&qp->async_acked)) != atomic_load(&qp->async_taken))

@@ -3,6 +3,7 @@
  * What the device says of itself: one active InfiniBand port with a LID, one GID (fe80:: and the GUID) and the
  * default partition key. GUID and LID come from the host's name, so all contexts of a host agree on them.
  */
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -38,12 +39,19 @@ uint16_t sr_lid(void)
 	return (uint16_t)(1 + host_hash() % 0xbfff);
 }
 
+void sr_port_name(struct sr_context *ctx)
+{
+	ctx->lid = sr_lid();
+	ctx->gid.global.subnet_prefix = htobe64(0xfe80000000000000ull);
+	ctx->gid.global.interface_id = htobe64(sr_guid());
+}
+
 EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
 {
 	*a = (struct ibv_device_attr){
 		.fw_ver = FERMATA_VERSION,
-		.node_guid = __builtin_bswap64(sr_guid()),
-		.sys_image_guid = __builtin_bswap64(sr_guid()),
+		.node_guid = htobe64(sr_guid()),
+		.sys_image_guid = htobe64(sr_guid()),
 		.max_mr_size = UINT64_MAX,
 		.page_size_cap = 0xfffffffffffff000ull,
 		.vendor_id = 0x02c9,
@@ -64,6 +72,10 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.max_srq = SR_MAX_QP,
 		.max_srq_wr = SR_MAX_WR,
 		.max_srq_sge = SR_MAX_SGE,
+		.max_ah = 1 << 20,
+		.max_mcast_grp = SR_MAX_GROUP,
+		.max_mcast_qp_attach = SR_MAX_MEMBER,
+		.max_total_mcast_qp_attach = SR_MAX_MEMBER,
 		.max_pkeys = 1,
 		.local_ca_ack_delay = 15,
 		.phys_port_cnt = 1,
@@ -86,6 +98,7 @@ int sr_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
 
 int sr_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t len)
 {
+	uint16_t lid = sr_context(context)->lid;
 	struct ibv_port_attr a = {
 		.state = IBV_PORT_ACTIVE,
 		.max_mtu = IBV_MTU_4096,
@@ -93,8 +106,8 @@ int sr_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_att
 		.gid_tbl_len = 1,
 		.max_msg_sz = SR_MAX_MSG,
 		.pkey_tbl_len = 1,
-		.lid = sr_lid(),
-		.sm_lid = sr_lid(),
+		.lid = lid,
+		.sm_lid = lid,
 		.max_vl_num = 1,
 		.active_width = WIDTH_4X,
 		.active_speed = SPEED_EDR,
@@ -120,8 +133,7 @@ EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, u
 		errno = EINVAL;
 		return -1;
 	}
-	gid->global.subnet_prefix = __builtin_bswap64(0xfe80000000000000ull);
-	gid->global.interface_id = __builtin_bswap64(sr_guid());
+	*gid = sr_context(context)->gid;
 	return 0;
 }
 

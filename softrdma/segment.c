@@ -8,6 +8,7 @@
  *   DIR/wk-III-N   its sockets for waking: completion channel N, or 0 for asynchronous events
  *   DIR/new-R      a segment being made
  *   DIR/atomics    locks of the atomic operations, for all contexts
+ *   DIR/groups     the multicast groups, for all contexts
  *
  * Life of a segment's file: it is made and locked (an open-file-description lock, so it works across pid
  * namespaces and goes with its process) under a name of its own, then linked to the first free index: link(2) lets
@@ -28,7 +29,6 @@
 #include "base/sys.h"
 #include "softrdma/device.h"
 
-#define ATOMICS_SIZE FM_PAGE_SIZE
 #define NAMES 16
 
 /* xorshift64*, seeded by the kernel at open. Only for names and tags. */
@@ -318,21 +318,25 @@ struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index)
 	return seg;
 }
 
-int sr_atomics_map(struct sr_context *ctx)
+/* A file of all contexts of the user, made on first use; zeros are its beginning. */
+int sr_shared_map(struct sr_context *ctx, const char *name, size_t size, void **ret)
 {
 	char path[SR_PATH_MAX + 32];
 	int fd, err = 0;
+	void *p;
 
-	fm_format(path, sizeof(path), "%s/atomics", ctx->dir);
+	fm_format(path, sizeof(path), "%s/%s", ctx->dir, name);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
-	if (reserve(fd, 0, ATOMICS_SIZE))
+	if (reserve(fd, 0, size))
 		err = -ENOSPC;
-	ctx->atomics = mmap(NULL, ATOMICS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (ctx->atomics == MAP_FAILED)
+	p = err ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (!err && p == MAP_FAILED)
 		err = -errno;
 	close(fd);
+	if (!err)
+		*ret = p;
 	return err;
 }
 

@@ -36,12 +36,30 @@ struct sr_peer *sr_qp_peer(struct sr_context *ctx, struct sr_qp *qp)
 	return p;
 }
 
-static void flush_sends(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q)
+struct sr_peer *sr_qp_route(struct sr_context *ctx, struct sr_qp *qp, uint32_t index)
 {
+	struct sr_peer *p = atomic_load_explicit(&qp->peer, memory_order_relaxed);
+
+	if (likely(p && p->seg->index == index && !p->dead &&
+		   atomic_load_explicit(&p->seg->ready, memory_order_relaxed) == SR_READY))
+		return p;
+	p = sr_peer_get(ctx, index);
+	if (!p)
+		return NULL;
+	sr_peer_keep(ctx, p);
+	sr_peer_put(ctx, atomic_exchange(&qp->peer, p));
+	return p;
+}
+
+static void flush_sends(struct sr_context *ctx, struct sr_peer *owner, uint32_t qpn)
+{
+	struct sr_shm_qp *q = sr_qp_find(owner->seg, qpn);
 	struct sr_run run = { .ctx = ctx, .src = owner, .q = q };
 
+	if (!q)
+		return;
 	sr_sq_lock(ctx, owner, q);
-	if (atomic_load(&q->state) == IBV_QPS_ERR)
+	if (q->qpn == qpn && atomic_load(&q->state) == IBV_QPS_ERR)
 		sr_run(&run);
 	rlock_release(&q->sq_lock);
 }
@@ -49,21 +67,17 @@ static void flush_sends(struct sr_context *ctx, struct sr_peer *owner, struct sr
 static void run_locked(struct sr_context *ctx, struct sr_qp *qp)
 {
 	struct sr_run run = { .ctx = ctx, .src = &ctx->self, .q = qp->shm, .mine = 1 };
-	uint32_t other = qp->shm->dest_qpn;
-	struct sr_shm_qp *d;
 	int waits;
 
-	run.dst = sr_qp_peer(ctx, qp);
+	if (likely(qp->shm->dest_qpn))
+		run.dst = sr_qp_peer(ctx, qp);
 	sr_run(&run);
 	waits = atomic_load(&qp->shm->stall) != SR_STALL_NONE;
 	rlock_release(&qp->shm->sq_lock);
 	if (unlikely(waits))
 		sr_stalled_add(ctx, qp);
-	if (unlikely(run.other_err)) {
-		d = sr_qp_find(run.dst->seg, other);
-		if (d)
-			flush_sends(ctx, run.dst, d);
-	}
+	if (unlikely(run.failed))
+		flush_sends(ctx, run.failed_in, run.failed);
 }
 
 void sr_qp_run(struct sr_context *ctx, struct sr_qp *qp)
@@ -91,8 +105,8 @@ void sr_kick(struct sr_context *ctx, struct sr_qp *qp)
 	if (q->qpn == qp->shm->dest_qpn && q->dest_qpn == qp->shm->qpn && atomic_load(&q->stall) != SR_STALL_NONE)
 		sr_run(&run);
 	rlock_release(&q->sq_lock);
-	if (run.other_err)
-		flush_sends(ctx, &ctx->self, qp->shm);
+	if (run.failed)
+		flush_sends(ctx, run.failed_in, run.failed);
 }
 
 /* ---- stalled queues ---- */
@@ -162,6 +176,11 @@ static struct sr_qp *stalled_pop(struct sr_context *ctx, uint32_t *budget)
 	return qp;
 }
 
+static int is_going(struct sr_qp *qp)
+{
+	return atomic_load(&qp->shm->stall) == SR_STALL_NONE && !qp->shm->draining;
+}
+
 void sr_progress(struct sr_context *ctx)
 {
 	uint32_t budget = atomic_load(&ctx->nr_stalled);
@@ -169,12 +188,12 @@ void sr_progress(struct sr_context *ctx)
 	struct sr_qp *qp;
 
 	while ((qp = stalled_pop(ctx, &budget))) {
-		if (atomic_load(&qp->shm->stall) == SR_STALL_NONE) {
+		if (is_going(qp)) {
 			sr_stalled_del(ctx, qp);
 			continue;
 		}
 		sr_qp_run(ctx, qp);
-		if (atomic_load(&qp->shm->stall) == SR_STALL_NONE) {
+		if (is_going(qp)) {
 			sr_stalled_del(ctx, qp);
 			continue;
 		}
@@ -190,10 +209,29 @@ void sr_progress(struct sr_context *ctx)
 
 /* ---- posting ---- */
 
-static int needs_read(uint32_t opcode)
+static int is_atomic(uint32_t opcode)
 {
-	return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	       opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+#define OP(op) (1u << (op))
+#define SENDS (OP(IBV_WR_SEND) | OP(IBV_WR_SEND_WITH_IMM))
+#define WRITES (OP(IBV_WR_RDMA_WRITE) | OP(IBV_WR_RDMA_WRITE_WITH_IMM))
+#define READS (OP(IBV_WR_RDMA_READ) | OP(IBV_WR_ATOMIC_CMP_AND_SWP) | OP(IBV_WR_ATOMIC_FETCH_AND_ADD))
+
+/* What each transport service has (IBA 9.3.1, table 37 of 9.4). */
+uint32_t sr_qp_ops(enum ibv_qp_type type)
+{
+	switch (type) {
+	case IBV_QPT_UD:
+		return SENDS;
+	case IBV_QPT_UC:
+		return SENDS | WRITES;
+	case IBV_QPT_RC:
+		return SENDS | WRITES | READS;
+	default:
+		return 0;
+	}
 }
 
 static int wr_check(struct sr_qp *qp, const struct ibv_send_wr *wr)
@@ -202,18 +240,20 @@ static int wr_check(struct sr_qp *qp, const struct ibv_send_wr *wr)
 	uint64_t len = 0;
 	int i;
 
-	if (wr->opcode > IBV_WR_ATOMIC_FETCH_AND_ADD)
-		return EOPNOTSUPP;
+	if (unlikely(wr->opcode > 31 || !(qp->ops & OP(wr->opcode))))
+		return wr->opcode > IBV_WR_SEND_WITH_INV ? EOPNOTSUPP : EINVAL;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->cap.max_send_sge)
 		return EINVAL;
 	if (wr->send_flags & IBV_SEND_INLINE) {
-		if (needs_read(wr->opcode))
+		if (OP(wr->opcode) & READS)
 			return EINVAL;
 		for (i = 0; i < wr->num_sge; i++)
 			len += wr->sg_list[i].length;
 		if (len > qp->cap.max_inline_data)
 			return EINVAL;
 	}
+	if (unlikely(q->type == IBV_QPT_UD && !wr->wr.ud.ah))
+		return EINVAL;
 	if (atomic_load_explicit(&q->sq_tail, memory_order_relaxed) -
 	    atomic_load_explicit(&q->sq_freed, memory_order_acquire) >= q->sq_cap)
 		return ENOMEM;
@@ -236,7 +276,19 @@ static void wqe_data(struct sr_wqe *w, const struct ibv_send_wr *wr)
 			w->sge[i] = (struct sr_sge){ s->addr, s->length, s->lkey };
 		w->length += s->length;
 	}
-	w->inline_len = (uint32_t)w->length;
+}
+
+/* A datagram's address. A key whose highest bit is set stands for the queue pair's own (IBA 10.2.5). */
+void sr_wqe_address(struct sr_context *ctx, struct sr_qp *qp, struct sr_wqe *w, struct ibv_ah *ibah, uint32_t qpn,
+		    uint32_t qkey)
+{
+	struct sr_ah *ah = sr_ah(ibah);
+
+	if (ah->av.multicast)
+		sr_group_find(ctx, ah->av.dgid, &ah->av.group);
+	*sr_wqe_av(qp->shm, w) = ah->av;
+	w->target = qpn;
+	w->rkey = qkey >> 31 ? qp->shm->qkey : qkey;
 }
 
 static int post_one(struct sr_context *ctx, struct sr_qp *qp, const struct ibv_send_wr *wr)
@@ -251,11 +303,13 @@ static int post_one(struct sr_context *ctx, struct sr_qp *qp, const struct ibv_s
 	w->opcode = wr->opcode;
 	w->flags = wr->send_flags;
 	w->imm = wr->imm_data;
-	if (needs_read(wr->opcode) && wr->opcode != IBV_WR_RDMA_READ) {
+	if (is_atomic(wr->opcode)) {
 		w->remote_addr = wr->wr.atomic.remote_addr;
 		w->rkey = wr->wr.atomic.rkey;
 		w->compare_add = wr->wr.atomic.compare_add;
 		w->swap = wr->wr.atomic.swap;
+	} else if (unlikely(qp->shm->type == IBV_QPT_UD)) {
+		sr_wqe_address(ctx, qp, w, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
 	} else {
 		w->remote_addr = wr->wr.rdma.remote_addr;
 		w->rkey = wr->wr.rdma.rkey;

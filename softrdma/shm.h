@@ -22,7 +22,7 @@
 #include "softrdma/rlock.h"
 
 #define SR_MAGIC 0x616d647274666f73ull /* "softrdma" */
-#define SR_LAYOUT 1
+#define SR_LAYOUT 2
 #define SR_SEG_SIZE (1ull << 32)
 
 #define SR_CTX_BITS 12
@@ -46,17 +46,37 @@
 
 #define SR_ASYNC_SLOTS 64u
 
+/* At the head of each receive of an unreliable datagram. */
+#define SR_GRH 40u
+#define SR_MTU 4096u
+
+#define SR_MAX_GROUP 256u
+#define SR_MAX_MEMBER 512u
+
 enum sr_ready { SR_NEW, SR_READY, SR_CLOSED };
 
-/* One memory region. A key is (random tag << 16 | index); 0 stands for no entry. */
+/*
+ * One memory region or window. A key is (random tag << 24 | index << 8 | tag), for the lowest 8 bits of a window's
+ * key are its binder's to choose; 0 stands for no entry.
+ */
 struct sr_key {
 	_Atomic uint32_t key;
 	uint32_t access;
-	uint32_t pd;
-	uint32_t reserved;
-	uint64_t iova; /* address that work requests use */
+	uint32_t pd;	    /* 0: a window */
+	uint32_t window_pd; /* window */
+	uint64_t iova;	    /* address that work requests use */
 	uint64_t len;
-	uint64_t addr; /* where that is in the owner */
+	uint64_t addr;	 /* where that is in the owner */
+	uint32_t qpn;	 /* window: of the queue pair that it is open to; 0: of all of its domain */
+	uint32_t region; /* window: key of the region that it lies in */
+};
+
+static inline uint32_t sr_key_index(uint32_t key) { return key >> 8 & (SR_MAX_MR - 1); }
+
+/* A queue pair attached to a multicast group. */
+struct sr_member {
+	uint8_t gid[16];
+	_Atomic uint32_t number; /* in the owner, + 1; 0: free */
 };
 
 /* An unaffiliated or affiliated asynchronous event; @handle is the object's number in the owner. */
@@ -79,7 +99,11 @@ struct sr_seg {
 	_Atomic uint32_t async_head; /* owner */
 	_Atomic uint32_t async_tail; /* under async_lock */
 	struct sr_async async[SR_ASYNC_SLOTS];
+	struct rlock window_lock; /* changes of windows; readers see by the key that one changed */
+	_Atomic uint32_t members; /* entries below that were ever used */
+	struct sr_member member[SR_MAX_MEMBER];
 	_Atomic uint64_t qp_off[SR_MAX_QP]; /* 0: no such QP */
+	_Atomic uint64_t srq_off[SR_MAX_QP];
 	struct sr_key key[SR_MAX_MR];
 };
 
@@ -96,21 +120,26 @@ struct sr_sge {
 	uint32_t lkey;
 };
 
+enum sr_cqe_flag { SR_CQE_INLINED = 1, SR_CQE_SRQ = 2 };
+
 struct sr_cqe {
 	uint64_t wr_id;
-	uint32_t status;
-	uint32_t opcode; /* enum ibv_wc_opcode */
-	uint32_t vendor_err;
+	uint64_t timestamp; /* if the queue wants it */
+	uint16_t status;
+	uint16_t opcode; /* enum ibv_wc_opcode */
+	uint32_t src_qp;
 	uint32_t byte_len;
-	uint32_t imm;
+	uint32_t imm; /* or the key made invalid */
 	uint32_t qpn;
-	uint32_t wc_flags;
 	uint32_t seq;	 /* of the work request in its queue */
 	uint32_t rq_slot; /* receive: slot + 1; 0: a send */
-	uint32_t bounce;  /* receive: bounce position + 1; 0: the data is in place */
 	uint32_t bounce_end; /* position to free up to */
-	uint32_t number;  /* the QP's in the owner */
-	uint32_t inlined; /* receive: the data is below */
+	uint32_t number;  /* the QP's in the owner, or with SR_CQE_SRQ the SRQ's */
+	uint16_t bounce;  /* receive: bounce position + 1; 0: the data is in place */
+	uint16_t slid;
+	uint16_t wc_flags;
+	uint8_t sl;
+	uint8_t flags; /* SR_CQE_INLINED: the data is below */
 	_Atomic uint32_t position; /* in the ring, + 1; stored last: the entry is there */
 	char data[SR_CQE_DATA];
 };
@@ -122,6 +151,7 @@ struct sr_shm_cq {
 	uint32_t cap;	   /* completions that may wait */
 	uint32_t channel;  /* number + 1 of the owner's completion channel; 0: none */
 	uint32_t number;
+	uint32_t stamped; /* completions bear the time */
 	_Atomic uint32_t overrun;
 	/* The producers' line: the owner, when it polls, touches nothing here. */
 	_Atomic uint32_t tail;
@@ -152,7 +182,11 @@ struct sr_shm_rq {
 	_Atomic uint32_t limit;
 	_Atomic uint32_t waiters; /* peers in receiver-not-ready here; the owner clears it */
 	uint32_t pop_seq;	   /* SRQ: the pop under way, for repair */
-	uint64_t pop_qp;
+	uint32_t pop_qpn;
+	/* An SRQ of extended connections stands in for its QPs' receiving half. */
+	uint32_t pd;
+	uint64_t xrcd; /* names the domain; 0: an SRQ of the basic kind */
+	uint64_t cq;   /* offset */
 	_Atomic uint32_t head __attribute__((aligned(64)));
 	uint32_t tail_seen; /* a tail of some time ago */
 	_Atomic uint32_t tail __attribute__((aligned(64))); /* owner */
@@ -161,41 +195,61 @@ struct sr_shm_rq {
 
 struct sr_wqe {
 	uint64_t wr_id;
-	uint64_t remote_addr;
-	uint64_t compare_add;
-	uint64_t swap;
-	uint32_t rkey;
-	uint32_t opcode; /* enum ibv_wr_opcode */
-	uint32_t flags;	 /* enum ibv_send_flags */
-	uint32_t imm;
+	uint64_t remote_addr; /* bind: address, */
+	uint64_t compare_add; /* length, */
+	uint64_t swap;	      /* region's key << 32 | rights */
+	uint32_t rkey;	      /* datagram: the key that the target must have */
+	uint32_t opcode;      /* enum ibv_wr_opcode */
+	uint32_t flags;	      /* enum ibv_send_flags */
+	uint32_t imm;	      /* or the key to make invalid */
 	uint32_t nsge;
-	uint32_t inline_len;
+	uint32_t target; /* extended connection: SRQ; datagram: QP */
 	uint64_t length;
 	struct sr_sge sge[]; /* or the inline data */
+};
+_Static_assert(sizeof(struct sr_wqe) == 64, "a cache line");
+
+/* Where a datagram goes; behind the pieces of its request. */
+struct sr_av {
+	uint8_t dgid[16];
+	uint32_t tclass_flow;
+	uint16_t dlid;
+	uint8_t sl;
+	uint8_t hop_limit;
+	uint8_t global;
+	uint8_t here; /* leads to this host */
+	uint8_t multicast;
+	uint8_t reserved;
+	uint32_t group; /* where its group was found last */
 };
 
 struct sr_shm_qp {
 	uint32_t qpn;
+	uint32_t type; /* enum ibv_qp_type */
 	uint32_t flags;
 	_Atomic uint32_t state;	 /* enum ibv_qp_state; under rx_lock */
 	_Atomic uint32_t epoch;	 /* counts leaves of RESET: a connection is made once */
 	uint32_t dest_qpn;
 	uint32_t pd;
 	uint32_t access;
+	uint32_t qkey;
 	uint32_t own_rnr_timer; /* told to the other end */
 	uint32_t min_rnr_timer; /* as the other end told */
 	uint32_t timeout, retry_cnt, rnr_retry;
 	uint32_t number; /* in the owner */
 	uint64_t send_cq, recv_cq, rq, sq, bounce; /* offsets */
+	uint64_t xrcd;
 
 	/* Requester. Whoever holds sq_lock is the executor. */
 	struct rlock sq_lock __attribute__((aligned(64)));
 	uint32_t sq_cap, sq_mask, sq_stride;
+	uint32_t sq_av; /* of the address in a datagram's request; from its start */
 	_Atomic uint32_t sq_head; /* executor: next to run */
 	_Atomic uint32_t sq_tail; /* owner, under sq_lock */
 	_Atomic uint32_t sq_freed; /* owner: completed and polled */
 	_Atomic uint32_t stall;	  /* enum sr_stall; executor */
 	uint32_t tries;
+	uint32_t draining; /* in SQD: not drained yet; SR_DRAIN_NOTIFY: somebody wants to know */
 	uint32_t peer_epoch; /* of the QP at the other end that this one has met; 0: none yet */
 	uint64_t stall_since, next_try;
 
@@ -203,11 +257,25 @@ struct sr_shm_qp {
 	struct rlock rx_lock __attribute__((aligned(64)));
 	uint32_t rx_seq;
 	uint32_t in_hand; /* slot + 1 taken from an SRQ, its completion not yet pushed */
+	uint32_t in_hand_srqn; /* of an extended connection: from which */
 	uint32_t bounce_head; /* positions count in units, for ever */
 	uint32_t bounce_seen; /* a bounce_tail of some time ago */
 	_Atomic uint32_t bounce_tail __attribute__((aligned(64))); /* owner: given back */
 	/* The other end's queue is stalled on this QP: run it when that changes. */
 	_Atomic uint32_t peer_waits __attribute__((aligned(64)));
+};
+
+enum sr_drain { SR_DRAINED, SR_DRAIN, SR_DRAIN_NOTIFY };
+
+/* The multicast groups of all contexts of a user: which have members. Slots change under the lock. */
+struct sr_group {
+	uint8_t gid[16];
+	_Atomic uint64_t contexts[SR_MAX_CTX / 64];
+};
+
+struct sr_groups {
+	struct rlock lock __attribute__((aligned(64)));
+	struct sr_group group[SR_MAX_GROUP] __attribute__((aligned(64)));
 };
 
 static inline void *sr_at(void *base, uint64_t off) { return (char *)base + off; }
@@ -216,6 +284,8 @@ static inline struct sr_wqe *sr_sq_slot(void *base, struct sr_shm_qp *q, uint32_
 {
 	return sr_at(base, q->sq + (uint64_t)(seq & q->sq_mask) * q->sq_stride);
 }
+
+static inline struct sr_av *sr_wqe_av(struct sr_shm_qp *q, struct sr_wqe *w) { return sr_at(w, q->sq_av); }
 
 /* The slot of the @seq-th receive. */
 static inline uint32_t sr_rq_number(const struct sr_shm_rq *rq, uint32_t seq)

@@ -107,8 +107,9 @@ static void write_refused(int access, int key_change, size_t to, uint32_t len)
 
 static void test_remote_access(void **state)
 {
-	write_refused(ALL_ACCESS, 1 << 20, 0, 8);	     /* a wrong tag */
-	write_refused(ALL_ACCESS, 1, 0, 8);		     /* no such index */
+	write_refused(ALL_ACCESS, 1 << 24, 0, 8);	     /* a wrong tag */
+	write_refused(ALL_ACCESS, 1, 0, 8);
+	write_refused(ALL_ACCESS, 1 << 8, 0, 8);	     /* no such index */
 	write_refused(ALL_ACCESS, 0, SIZE - 4, 8);	     /* over the end */
 	write_refused(ALL_ACCESS, 0, (size_t)-1, 8);	     /* before the start */
 	write_refused(IBV_ACCESS_REMOTE_READ, 0, 0, 8);	     /* the QP forbids it */
@@ -177,9 +178,9 @@ static void test_local_faults(void **state)
 
 	pair_open(&p);
 	die_unless(!post_recv(&p.b, 0, 5, 0, 100));
-	p.a.mr->lkey ^= 1 << 20;
+	p.a.mr->lkey ^= 1 << 24;
 	die_unless(!post(&p.a, 0, 1, IBV_WR_SEND, 0, 8, 0, 0));
-	p.a.mr->lkey ^= 1 << 20;
+	p.a.mr->lkey ^= 1 << 24;
 	expect_wc(p.a.scq, 1, IBV_WC_LOC_PROT_ERR);
 	die_unless(state_of(&p.a) == IBV_QPS_ERR && state_of(&p.b) == IBV_QPS_RTS);
 	expect_empty(p.b.rcq);
@@ -204,9 +205,9 @@ static void test_receive_faults(void **state)
 	die_unless(state_of(&p.b) == IBV_QPS_ERR);
 	pair_close(&p);
 	pair_open(&p);
-	p.b.mr->lkey ^= 1 << 20;
+	p.b.mr->lkey ^= 1 << 24;
 	die_unless(!post_recv(&p.b, 0, 5, 0, 10));
-	p.b.mr->lkey ^= 1 << 20;
+	p.b.mr->lkey ^= 1 << 24;
 	die_unless(!post(&p.a, 0, 1, IBV_WR_SEND, 0, 10, 0, 0));
 	expect_wc(p.a.scq, 1, IBV_WC_REM_OP_ERR);
 	expect_wc(p.b.rcq, 5, IBV_WC_LOC_PROT_ERR);
@@ -321,7 +322,7 @@ static void test_limits(void **state)
 	struct pair p;
 	struct ibv_sge s[5];
 	struct ibv_send_wr wr = { .sg_list = s, .num_sge = 5, .opcode = IBV_WR_SEND, .send_flags = SIG };
-	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_UD };
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RAW_PACKET };
 	int i;
 
 	pair_open(&p);

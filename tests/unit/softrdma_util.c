@@ -20,6 +20,11 @@ _Noreturn void end_die(const char *file, int line, const char *what)
 
 void end_open(struct end *e, int nqp, size_t size)
 {
+	end_open_as(e, nqp, size, IBV_QPT_RC);
+}
+
+void end_open_as(struct end *e, int nqp, size_t size, enum ibv_qp_type type)
+{
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_port_attr port;
 	int i;
@@ -39,7 +44,7 @@ void end_open(struct end *e, int nqp, size_t size)
 	e->mr = ibv_reg_mr(e->pd, e->buf, size, ALL_ACCESS);
 	die_unless(e->mr);
 	for (i = 0; i < nqp; i++) {
-		struct ibv_qp_init_attr init = { .send_cq = e->scq, .recv_cq = e->rcq, .qp_type = IBV_QPT_RC,
+		struct ibv_qp_init_attr init = { .send_cq = e->scq, .recv_cq = e->rcq, .qp_type = type,
 						 .cap = { .max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 4,
 							  .max_recv_sge = 4, .max_inline_data = 128 } };
 
@@ -69,26 +74,51 @@ void end_close(struct end *e)
 
 void qp_to_init(struct ibv_qp *qp, int access)
 {
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned int)access };
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned int)access,
+				 .qkey = END_QKEY };
 
-	die_unless(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	die_unless(!ibv_modify_qp(qp, &a,
+				  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					  (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
 }
 
-void qp_to_rts(struct ibv_qp *qp, uint32_t dest, const struct end *e)
+static const int rtr_ud = IBV_QP_STATE;
+static const int rtr_uc = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+static const int responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+static const int rts_ud = IBV_QP_STATE | IBV_QP_SQ_PSN;
+static const int requester = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+
+static int rtr_mask(enum ibv_qp_type type)
+{
+	if (type == IBV_QPT_UD)
+		return rtr_ud;
+	return type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV ? rtr_uc | responder : rtr_uc;
+}
+
+static int rts_mask(enum ibv_qp_type type)
+{
+	if (type == IBV_QPT_XRC_RECV)
+		return rts_ud | IBV_QP_TIMEOUT;
+	return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND ? rts_ud | requester : rts_ud;
+}
+
+void qp_to_rtr(struct ibv_qp *qp, uint32_t dest, const struct end *e)
 {
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = dest,
 				 .max_dest_rd_atomic = 1, .min_rnr_timer = 12,
 				 .ah_attr = { .dlid = e->me.lid, .port_num = 1 } };
 
-	die_unless(!ibv_modify_qp(qp, &a,
-				  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = (uint8_t)e->timeout,
-				  .retry_cnt = (uint8_t)e->retry_cnt, .rnr_retry = (uint8_t)e->rnr_retry,
-				  .max_rd_atomic = 1 };
-	die_unless(!ibv_modify_qp(qp, &a,
-				  IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					  IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+	die_unless(!ibv_modify_qp(qp, &a, rtr_mask(qp->qp_type)));
+}
+
+void qp_to_rts(struct ibv_qp *qp, uint32_t dest, const struct end *e)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTS, .timeout = (uint8_t)e->timeout,
+				 .retry_cnt = (uint8_t)e->retry_cnt, .rnr_retry = (uint8_t)e->rnr_retry,
+				 .max_rd_atomic = 1 };
+
+	qp_to_rtr(qp, dest, e);
+	die_unless(!ibv_modify_qp(qp, &a, rts_mask(qp->qp_type)));
 }
 
 void end_connect_to(struct end *e, const struct end_name *other)

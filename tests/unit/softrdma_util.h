@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #define END_QPS 8
+#define END_QKEY 0x11223344
 #define ALL_ACCESS                                                                                       \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
@@ -40,11 +41,14 @@ struct end {
 _Noreturn void end_die(const char *file, int line, const char *what);
 
 void end_open(struct end *e, int nqp, size_t size);
+/* With queue pairs of another kind than RC. */
+void end_open_as(struct end *e, int nqp, size_t size, enum ibv_qp_type type);
 void end_close(struct end *e);
 /* Tells the other end our names and learns its own; moves the QPs to RTS. */
 void end_connect(struct end *e, int sock);
 void end_connect_to(struct end *e, const struct end_name *other);
 void qp_to_init(struct ibv_qp *qp, int access);
+void qp_to_rtr(struct ibv_qp *qp, uint32_t dest, const struct end *e);
 void qp_to_rts(struct ibv_qp *qp, uint32_t dest, const struct end *e);
 
 /* A point that both processes reach. */

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The engine's inside: what the requester's side (execute.c) and the responder's (respond.c, ud.c) share. */
+#pragma once
+
+#include "softrdma/device.h"
+
+/* Not yet: the request waits. Other results are of enum ibv_wc_status. */
+#define STALL_RNR (-1)
+#define STALL_UNREACHABLE (-2)
+
+struct pieces {
+	struct iovec v[SR_MAX_SGE + 2];
+	uint32_t n;
+};
+
+/* A request under way. */
+struct op {
+	struct sr_wqe *w;
+	struct sr_shm_qp *d; /* responder */
+	struct sr_peer *to;  /* whose receive queue, keys and memory; of an extended connection the SRQ's */
+	struct sr_shm_rq *rq;
+	uint32_t pd;
+	uint32_t byte_len;
+	struct sr_peer *from; /* whose memory the pieces are: the requester, or the executor for inline data */
+	struct pieces local;
+};
+
+/* Adds what @len bytes of @sge are to @p. 0, or -EACCES. */
+static inline int gather(struct pieces *p, struct sr_seg *seg, uint32_t pd, const struct sr_sge *sge, uint32_t n,
+			 uint64_t len, uint32_t access)
+{
+	uint64_t va;
+	uint32_t i;
+
+	for (i = 0; i < n && len; i++) {
+		uint64_t part = sge[i].length < len ? sge[i].length : len;
+
+		if (sr_key_check(seg, sge[i].lkey, sge[i].addr, part, access, pd, &va))
+			return -1;
+		p->v[p->n++] = (struct iovec){ (void *)(uintptr_t)va, part };
+		len -= part;
+	}
+	return 0;
+}
+
+/* respond.c; with rx_lock of o->d held. */
+int sr_respond(struct sr_run *r, struct op *o);
+/* The receive to be used now and its slot; of an SRQ it is taken, a QP's own stays at the head. NULL: none. */
+struct sr_rwqe *sr_rq_peek(struct sr_run *r, struct op *o, uint32_t *ret_slot);
+/* Moves the data of a message of @len bytes into the receive, or to where the poll finds it. 0 or -errno. */
+int sr_place(struct sr_run *r, struct op *o, uint64_t len, struct pieces *there, struct sr_cqe *c);
+/* Pushes the completion of the receive in @slot, then pops it. */
+void sr_receive_complete(struct sr_run *r, struct op *o, struct sr_cqe *c, uint32_t slot);
+/* A fault of the receive itself: its owner sees @local and an error, the sender @remote. */
+int sr_receive_fault(struct sr_run *r, struct op *o, uint32_t slot, enum ibv_wc_status local,
+		     enum ibv_wc_status remote);
+
+/* ud.c */
+int sr_ud_send(struct sr_run *r, struct op *o);
