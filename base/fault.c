@@ -6,13 +6,18 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/macro.h"
 #include "base/sys.h"
 
 #define FAULT_TEXT(name, text) text,
 static const char *const fault_names[FAULT_COUNT] = { "none", FAULT_POINTS(FAULT_TEXT) };
 
 static enum fault fault_armed;
-static int fault_kills;
+static const struct {
+	const char *text;
+	int signal; /* 0: answers with an error */
+} fault_actions[] = { { "=kill", SIGKILL }, { "=error", 0 }, { "=stop", SIGSTOP } };
+static int fault_signal;
 static _Atomic unsigned int fault_left;
 
 const char *fault_name(enum fault at)
@@ -28,11 +33,20 @@ static enum fault fault_find(const char *name, size_t len)
 	return FAULT_NONE;
 }
 
+static int fault_find_action(const char *text)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(fault_actions); i++)
+		if (!strcmp(text, fault_actions[i].text))
+			return (int)i;
+	return -1;
+}
+
 int fault_init(const char *spec)
 {
 	size_t len = spec ? strcspn(spec, ":=") : 0;
 	enum fault at = fault_find(spec, len);
 	unsigned int count = 0;
+	int action;
 
 	fault_armed = FAULT_NONE;
 	if (!len)
@@ -41,9 +55,10 @@ int fault_init(const char *spec)
 	if (*spec == ':')
 		while (*++spec >= '0' && *spec <= '9')
 			count = count * 10 + (unsigned int)(*spec - '0');
-	if (at == FAULT_NONE || (*spec && strcmp(spec, "=kill") && strcmp(spec, "=error")))
+	action = *spec ? fault_find_action(spec) : 0;
+	if (at == FAULT_NONE || action < 0)
 		return -EINVAL;
-	fault_kills = strcmp(spec, "=error") != 0;
+	fault_signal = fault_actions[action].signal;
 	fault_left = count ? count : 1;
 	fault_armed = at;
 	return 0;
@@ -53,7 +68,8 @@ int fault_point(enum fault at)
 {
 	if (at == FAULT_NONE || at != fault_armed || fault_left == 0 || atomic_fetch_sub(&fault_left, 1) != 1)
 		return 0;
-	if (fault_kills)
-		RAW2(SYS_kill, raw_getpid(), SIGKILL);
-	return -EIO;
+	if (!fault_signal)
+		return -EIO;
+	RAW3(SYS_tgkill, raw_getpid(), raw_gettid(), fault_signal); /* to this thread: another may take it later */
+	return 0;
 }

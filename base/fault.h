@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Places where a test makes the product fail, compiled in always: FERMATA_FAULT="name[:count][=kill|error]". At the
- * count-th pass (1 when not given) of the named point the process kills itself, or the point answers -EIO, once.
+ * Places where a test makes the product fail, compiled in always: FERMATA_FAULT="name[:count][=kill|error|stop]". At the
+ * count-th pass (1 when not given) of the named point, once: the process kills itself, the point answers -EIO, or the process stops
+ * (SIGSTOP), and goes on from there when somebody sends SIGCONT.
  * No libc state; one point is armed a process.
  */
 #pragma once
@@ -30,7 +31,8 @@
 	X(COORDINATOR_BEFORE_PRUNE, "coordinator-before-prune")       \
 	X(COORDINATOR_IN_PRUNE, "coordinator-in-prune")               \
 	X(IMAGE_IN_WRITE, "image-in-write")                           \
-	X(IMAGE_BEFORE_SYNC, "image-before-sync")
+	X(IMAGE_BEFORE_SYNC, "image-before-sync")                     \
+	X(SOCKET_IN_PUT_BACK, "socket-in-put-back")
 
 #define FAULT_ENUM(name, text) FAULT_##name,
 enum fault {

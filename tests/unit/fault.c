@@ -51,12 +51,31 @@ static void test_kill(void **state)
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
+/* It goes on where it stood. */
+static void test_stop(void **state)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		fault_init("socket-in-put-back:2=stop");
+		_exit(fault_point(FAULT_SOCKET_IN_PUT_BACK) || fault_point(FAULT_SOCKET_IN_PUT_BACK) ||
+		      fault_point(FAULT_SOCKET_IN_PUT_BACK));
+	}
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	assert_true(WIFSTOPPED(status));
+	assert_int_equal(kill(pid, SIGCONT), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_spec),
 		cmocka_unit_test(test_error),
 		cmocka_unit_test(test_kill),
+		cmocka_unit_test(test_stop),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
