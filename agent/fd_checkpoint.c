@@ -46,6 +46,8 @@ static int drain_one(struct fd_entry *e, unsigned int round)
 {
 	int r;
 
+	if (e->plugin && !fd_entry_led(e) && e->plugin->fd_follow)
+		return e->plugin->fd_follow(&e->desc, round);
 	if (!e->plugin || !fd_entry_led(e) || !e->plugin->fd_drain)
 		return FERMATA_DRAINED;
 	r = e->plugin->fd_drain(&e->desc, round);

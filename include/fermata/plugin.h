@@ -57,6 +57,8 @@ struct fermata_plugin {
 	/* Called in rounds, a barrier between them, until all processes say FERMATA_DRAINED in one round. */
 	int (*fd_drain)(struct fermata_desc *d, unsigned int round);
 	int (*fd_dump)(struct fermata_desc *d, struct fermata_sink *sink);
+	/* As fd_drain, in the processes that hold the description and do not lead it. 0 or -errno. */
+	int (*fd_follow)(struct fermata_desc *d, unsigned int round);
 	/* The checkpoint is over (or has failed) and the job goes on: undo what drain did. */
 	int (*fd_resume)(struct fermata_desc *d);
 	/* RECREATE: a new descriptor (any number; the agent moves it), or -errno, or FERMATA_FD_LATER. */
