@@ -140,6 +140,13 @@ static int socket_fd_drain(struct fermata_desc *d, unsigned int round)
 	return is_tcp(&s->record) ? socket_tcp_drain(d, s, round) : FERMATA_DRAINED;
 }
 
+static int socket_fd_follow(struct fermata_desc *d, unsigned int round)
+{
+	struct socket_state *s = d->priv;
+
+	return is_tcp(&s->record) ? socket_tcp_follow(d, s, round) : 0;
+}
+
 static int socket_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 {
 	struct socket_option options[OPTIONS_MAX];
@@ -390,9 +397,12 @@ const struct fermata_plugin plugin_socket = {
 	.name = "socket",
 	.fd_claim = socket_fd_claim,
 	.fd_drain = socket_fd_drain,
+	.fd_follow = socket_fd_follow,
 	.fd_dump = socket_fd_dump,
 	.fd_resume = socket_fd_resume,
 	.fd_restore = socket_fd_restore,
 	.fd_reconnect = socket_fd_reconnect,
 	.fd_refill = socket_fd_refill,
+	.resume = socket_guards_end,
+	.restarted = socket_guards_forget,
 };

@@ -14,6 +14,8 @@
 #ifndef SO_BUF_LOCK
 #define SO_BUF_LOCK 72 /* kernel 5.14 */
 #endif
+#define SOCKET_LOCK_SEND 1 /* its bits: the size is the program's, not the kernel's */
+#define SOCKET_LOCK_RECEIVE 2
 
 struct socket_peer { /* the value that each holder of a connected socket publishes */
 	uint32_t pid;
@@ -23,10 +25,18 @@ struct socket_peer { /* the value that each holder of a connected socket publish
 	uint64_t ino;
 };
 
+struct socket_guard { /* the value that a stuck sender publishes: its guard, as the process that leads it knows it */
+	uint32_t pid;
+	int32_t held, watched;
+	uint32_t reserved;
+	uint64_t held_ino, watched_ino;
+};
+
 struct socket_state { /* priv, from claim to resume */
 	struct socket_record record; /* in the making */
 	struct socket_peer peer;
 	uint32_t pending; /* LISTENING: connections in its queue */
+	bool stuck; /* TCP: has a guard, for its receiver to take what it cannot send */
 	char *content; /* taken out and put back because the sender was stuck; NULL: still to be peeked at */
 	size_t content_length;
 };
@@ -48,6 +58,11 @@ int socket_bind(int fd, const struct socket_name *n);
 int socket_connect(int fd, const struct socket_name *n);
 int socket_poll(int fd, int events, int timeout_ms); /* revents, 0 after the time-out, or -errno */
 int socket_queued(int fd, unsigned long request); /* SIOCINQ, SIOCOUTQ */
+long socket_receive(int fd, void *buf, size_t n, int flags); /* without waiting */
+void socket_pause(void); /* a moment; loopback's own work takes less */
+bool socket_is_inode(int fd, uint64_t ino);
+/* Ends a connection with an error for both of its sides, if it is one still. What is queued is lost. */
+void socket_reset(int fd);
 /* "127.0.0.1:80", "[::1]:80", a path or "@abstract" */
 void socket_name_text(const struct socket_name *n, char *buf, size_t size);
 
@@ -65,6 +80,7 @@ int socket_options_restore(int fd, const struct socket_option *o, uint32_t count
 /* ---- socket_tcp.c, socket_unix.c ---- */
 int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s);
 int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
+int socket_tcp_follow(struct fermata_desc *d, struct socket_state *s, unsigned int round);
 /*
  * All that was sent lies in the receiver's queue: acknowledged, or, as acknowledgements may take 200 ms, counted there. Sequence
  * numbers count a FIN as a byte, bytes_sent does not.
@@ -99,9 +115,31 @@ int64_t socket_diag_tcp(const struct socket_name *local, const struct socket_nam
 
 /* ---- socket_queue.c ---- */
 int socket_queue_peek(int fd, const struct socket_record *r, char **ret, size_t *ret_len);
-int socket_queue_take(int fd, struct socket_state *s);
+/*
+ * Writes @bytes into @to, on their way to @fd, its other end. @back: without a time limit, so an error says that the connection is
+ * dead; else -ENOBUFS when they do not fit.
+ */
+int socket_queue_write(int to, int fd, const char *bytes, size_t len, bool back);
+/* The largest that SO_SNDBUF gives, as it reads. */
+int socket_send_buffer_limit(void);
 /* Writes the content of @record into @peer_end, so that it lies in the queue of @fd. @number names it in a message. */
 int socket_queue_put(int number, int peer_end, int fd, const struct socket_record *record, const char *content);
+
+/* ---- socket_stuck.c ---- */
+/* The receiver, in a hook of its own: takes what is under way to @fd, puts it back. Errors that come before are harmless. */
+int socket_stuck_take(struct fermata_desc *d, struct socket_state *s, const struct socket_guard *guard);
+
+/* ---- socket_guard.c ---- */
+int socket_guard_make(int fd, struct socket_guard *ret);
+int socket_guard_watch(int fd, bool receives, const struct socket_guard *name);
+/* A copy of the held end: its maker stands, and all who watch it will until that is closed. -ESTALE: it has gone on. */
+int socket_guard_hold(const struct socket_guard *name);
+/* Once when the connection is being touched, once when it is whole again. */
+void socket_guard_mark(int held);
+/* The way back to the program. Waits. */
+void socket_guards_end(void);
+/* After a restart there are none. */
+void socket_guards_forget(void);
 
 /* ---- socket_pair.c ---- */
 /* Both ends of a connection: ret[0] as @r tells, ret[1] its peer, each with its old name where that can be had. */

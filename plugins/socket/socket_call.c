@@ -63,6 +63,39 @@ int socket_poll(int fd, int events, int timeout_ms)
 	return r > 0 ? p.revents : (int)r;
 }
 
+long socket_receive(int fd, void *buf, size_t n, int flags)
+{
+	long r;
+
+	do
+		r = RAW6(SYS_recvfrom, fd, buf, n, flags | MSG_DONTWAIT, 0, 0);
+	while (r == -EINTR);
+	return r;
+}
+
+void socket_pause(void)
+{
+	const struct timespec step = { 0, 2000000 };
+
+	RAW2(SYS_nanosleep, &step, NULL);
+}
+
+bool socket_is_inode(int fd, uint64_t ino)
+{
+	struct stat st;
+
+	return RAW2(SYS_fstat, fd, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_ino == ino;
+}
+
+void socket_reset(int fd)
+{
+	struct sockaddr none = { .sa_family = AF_UNSPEC };
+	struct socket_name peer;
+
+	if (socket_name_get(fd, true, &peer) == 0) /* else somebody has done it */
+		RAW3(SYS_connect, fd, &none, sizeof(none));
+}
+
 int socket_queued(int fd, unsigned long request)
 {
 	int n = 0, r = raw_ioctl(fd, request, &n);

@@ -1,27 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What lies in a connection when every process stands still. No state of its own.
+ * What lies in a connection when every process stands still, copied, and written into a connection. No state of its own.
  *
  * The usual case touches nothing. Bytes of a unix socket are always in the receiver's queue; those of TCP are there once the
- * sender's SIOCOUTQ is 0. The receiver copies its queue with MSG_PEEK.
+ * sender's SIOCOUTQ is 0. The receiver copies its queue with MSG_PEEK. What a stuck TCP sender still has is socket_stuck.c's matter.
  *
- * The stuck sender. A TCP receiver that has not read for long closes its window, and the rest of the bytes stays in the sender's
- * queue, where nobody can peek. Then the receiver's agent, and it alone, does this within one hook of the drain:
- *
- *     P = a copy of the sender's descriptor (pidfd_getfd)
- *     read from its own end until P has nothing more to send and nothing is queued    content = all bytes under way
- *     write the content into P                                                        the same bytes, under way again
- *
- * No program runs meanwhile, so nothing can come between. What if a process dies in it?
- *   - the receiver: the bytes were for it alone; its peer sees a reset, as when a program dies with unread data.
- *   - the sender: P keeps the connection open until the bytes are back; then the last close sends end of file after them.
- *   - the coordinator or a third process: this hook does not wait for anybody.
- * So the checkpoint may fail at any point after, with nothing to undo. It fits again: the same two buffers held these bytes, in
- * smaller pieces with more overhead. Reading fast would make the receive buffer grow, so it is locked for the time: else a job would
- * have more under way at each checkpoint. If the bytes do not fit at once (the kernel may be short of memory for sockets),
- * first the send buffer is made larger, then the receive buffer, as far as the kernel's limits for its own tuning.
- *
- * At restart the receiver holds a copy of its new peer's end in the same way and writes its content into that.
+ * At restart the receiver holds a copy of its new peer's end and writes its content into that. When bytes do not fit at once, room is
+ * made in steps: a larger send buffer, then a larger receive buffer, as far as the kernel's limits for its own tuning.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -29,26 +14,18 @@
 #include <netinet/tcp.h>
 #include <string.h>
 
-#include "base/fdpass.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/sys.h"
 #include "plugins/socket/socket.h"
 
-#define STEP_MS 2	 /* loopback's own work takes less */
-#define TAKE_STEPS 1000	 /* steps without progress, while bytes are known to be under way */
-#define PUT_STEPS 50	 /* the same, for one size of the buffers */
-#define LAST_STEPS 10000 /* the same, when giving up would lose bytes */
-
-static long receive(int fd, void *buf, size_t n, int flags)
-{
-	long r;
-
-	do
-		r = RAW6(SYS_recvfrom, fd, buf, n, flags | MSG_DONTWAIT, 0, 0);
-	while (r == -EINTR);
-	return r;
-}
+#define PUT_STEPS 50   /* steps without progress, for one size of the buffers */
+#define LAST_STEPS 1000 /* the same, when they cannot be made larger */
+#define LAST_STEP 3
+#define PIECE (1u << 18)
 
 /*
- * As receive, for a unix socket: -EOPNOTSUPP where a descriptor lies in the queue. Room is given for credentials at most, so
+ * As socket_receive, for a unix socket: -EOPNOTSUPP where a descriptor lies in the queue. Room is given for credentials at most, so
  * none is received, MSG_CTRUNC tells.
  */
 static long peek_unix(int fd, void *buf, size_t n, bool credentials)
@@ -102,7 +79,7 @@ int socket_queue_peek(int fd, const struct socket_record *r, char **ret, size_t 
 	if (r->domain == AF_UNIX) {
 		err = peek_by_offset(fd, buf, (size_t)n);
 	} else {
-		got = receive(fd, buf, (size_t)n, MSG_PEEK);
+		got = socket_receive(fd, buf, (size_t)n, MSG_PEEK);
 		err = got < 0 ? (int)got : got == n ? 0 : -EIO;
 	}
 	if (!err) {
@@ -118,19 +95,12 @@ int socket_queue_peek(int fd, const struct socket_record *r, char **ret, size_t 
 			    err == -EIO ? ": urgent data is not supported" : "");
 }
 
-static void pause_step(void)
-{
-	const struct timespec step = { 0, STEP_MS * 1000000 };
-
-	RAW2(SYS_nanosleep, &step, NULL);
-}
-
 /* A peek makes TCP tell the peer when its window has become much larger. */
 static void tell_window(int fd)
 {
 	char c;
 
-	receive(fd, &c, 1, MSG_PEEK);
+	socket_receive(fd, &c, 1, MSG_PEEK);
 }
 
 /*
@@ -147,66 +117,23 @@ static void grow_receive(int fd, int size)
 	tell_window(fd);
 }
 
-struct taken {
-	char *bytes;
-	size_t len, room;
-};
-
-/* Reads what @fd has now: the bytes read, 0 when there are none, or -errno. */
-static long take_some(int fd, struct taken *t)
-{
-	long got;
-
-	if (t->room - t->len < 65536) {
-		size_t room = t->room ? t->room * 2 : 1 << 20;
-		char *more = fermata_alloc(room);
-
-		if (!more)
-			return -ENOMEM;
-		if (t->len)
-			memcpy(more, t->bytes, t->len);
-		fermata_free(t->bytes);
-		t->bytes = more;
-		t->room = room;
-	}
-	got = receive(fd, t->bytes + t->len, t->room - t->len, 0);
-	if (got > 0)
-		t->len += (size_t)got;
-	return got == -EAGAIN ? 0 : got;
-}
-
-static int take_all(int fd, int peer_end, struct taken *t)
-{
-	int idle = 0, under_way;
-	long got;
-
-	do {
-		got = take_some(fd, t);
-		under_way = socket_queued(peer_end, SIOCOUTQ);
-		if (got == 0 && under_way) {
-			if (++idle > TAKE_STEPS)
-				return -ETIMEDOUT;
-			pause_step();
-		}
-	} while (got > 0 || (got == 0 && under_way > 0));
-	return got < 0 ? (int)got : under_way < 0 ? under_way : 0;
-}
-
 /*
  * Writes until nothing more fits for @steps: the number of bytes written, or -errno. The kernel moves them on to @fd, the
  * other end, as far as it can.
  */
-static long put_some(int to, int fd, const char *bytes, size_t len, int steps)
+static long put_some(int to, int fd, const char *bytes, size_t len, int steps, enum fault fault)
 {
 	size_t done = 0;
 	int idle = 0;
 
 	while (done < len && idle < steps) {
-		long n = RAW6(SYS_sendto, to, bytes + done, len - done, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
+		size_t piece = len - done < PIECE ? len - done : PIECE;
+		long n = fault_point(fault) ? -ECONNRESET :
+					      RAW6(SYS_sendto, to, bytes + done, piece, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
 
 		if (n == -EINTR)
 			continue;
-		if (n < 0 && n != -EAGAIN)
+		if (n < 0 && n != -EAGAIN && n != -ENOBUFS && n != -ENOMEM)
 			return n;
 		if (n > 0) {
 			done += (size_t)n;
@@ -215,66 +142,87 @@ static long put_some(int to, int fd, const char *bytes, size_t len, int steps)
 		}
 		tell_window(fd);
 		if (idle++)
-			pause_step();
+			socket_pause();
 	}
 	return (long)done;
 }
 
-/* As put_some, all; with larger buffers if it must be. */
-static int put_all(int to, int fd, const char *bytes, size_t len, int last_steps)
+int socket_send_buffer_limit(void)
 {
-	int size = socket_get_int(to, SOL_SOCKET, SO_SNDBUF), lock = socket_get_int(to, SOL_SOCKET, SO_BUF_LOCK);
-	long n = put_some(to, fd, bytes, len, PUT_STEPS), done = n;
+	int fd = (int)RAW3(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), limit;
 
-	if (n < 0 || (size_t)done == len)
-		return n < 0 ? (int)n : 0;
-	socket_set_int(to, SOL_SOCKET, SO_SNDBUF, size / 2 + (int)(len - (size_t)done) + 65536);
-	n = put_some(to, fd, bytes + done, len - (size_t)done, PUT_STEPS);
-	done += n > 0 ? n : 0;
-	for (int i = 0; i < 2 && n >= 0 && (size_t)done < len; i++) {
-		grow_receive(fd, i ? 0x7fffffff : socket_get_int(fd, SOL_SOCKET, SO_RCVBUF) + 2 * (int)(len - (size_t)done));
-		n = put_some(to, fd, bytes + done, len - (size_t)done, i ? last_steps : PUT_STEPS);
-		done += n > 0 ? n : 0;
-	}
-	socket_set_int(to, SOL_SOCKET, SO_SNDBUF, size / 2);
-	if (lock >= 0)
-		socket_set_int(to, SOL_SOCKET, SO_BUF_LOCK, lock);
-	return n < 0 ? (int)n : (size_t)done < len ? -ENOBUFS : 0;
+	if (fd < 0)
+		return fd;
+	socket_set_int(fd, SOL_SOCKET, SO_SNDBUF, 0x3fffffff);
+	limit = socket_get_int(fd, SOL_SOCKET, SO_SNDBUF);
+	raw_close(fd);
+	return limit;
 }
 
-static int take_and_put_back(int fd, int peer_end, struct socket_state *s)
+/* SO_SNDBUF cuts at net.core.wmem_max, which may be less than TCP has tuned the buffer to: only ever larger. */
+static bool grow_send(int to, size_t more)
 {
-	int lock = socket_get_int(fd, SOL_SOCKET, SO_BUF_LOCK), r, back;
-	struct taken t = { 0 };
+	int size = socket_get_int(to, SOL_SOCKET, SO_SNDBUF), limit = socket_send_buffer_limit();
+	size_t want = (size_t)size + 2 * more + 131072;
+
+	if (size <= 0 || limit <= size)
+		return false;
+	socket_set_int(to, SOL_SOCKET, SO_SNDBUF, (want < (size_t)limit ? (int)want : limit) / 2);
+	return true;
+}
+
+/* A size that the program has set itself limits the kernel's tuning, and with it us; it is set aside for a moment. */
+static void grow_receive_beyond(int fd)
+{
+	int lock = socket_get_int(fd, SOL_SOCKET, SO_BUF_LOCK);
 
 	if (lock >= 0)
-		socket_set_int(fd, SOL_SOCKET, SO_BUF_LOCK, lock | 2 /* SOCK_RCVBUF_LOCK */);
-	r = take_all(fd, peer_end, &t);
+		socket_set_int(fd, SOL_SOCKET, SO_BUF_LOCK, lock & ~SOCKET_LOCK_RECEIVE);
+	grow_receive(fd, 0x7fffffff);
 	if (lock >= 0)
 		socket_set_int(fd, SOL_SOCKET, SO_BUF_LOCK, lock);
-	back = put_all(peer_end, fd, t.bytes, t.len, LAST_STEPS);
-	if (!r && !back) {
-		s->content = t.bytes;
-		s->content_length = t.len;
-		return 0;
-	}
-	fermata_free(t.bytes);
-	if (back)
-		return fermata_fail(back, "fd %d: its connection has lost bytes of %zu that were under way (errno %d)", fd, t.len,
-				    -back);
-	return fermata_fail(r, "fd %d: what is under way to it does not arrive (errno %d)", fd, -r);
 }
 
-int socket_queue_take(int fd, struct socket_state *s)
+static void warn_of_no_room(int fd, size_t len)
 {
-	int peer_end = fdpass_take((int)s->peer.pid, s->peer.fd), r;
+	struct socket_name local, remote;
+	char from[72] = "?", to[72] = "?";
 
-	if (peer_end < 0)
-		return fermata_fail(peer_end, "fd %d: its peer, fd %d of process %u, cannot be taken: pidfd_getfd is refused "
-				    "(errno %d)", fd, s->peer.fd, s->peer.pid, -peer_end);
-	r = take_and_put_back(fd, peer_end, s);
-	raw_close(peer_end);
-	return r;
+	if (!socket_name_get(fd, false, &local))
+		socket_name_text(&local, to, sizeof(to));
+	if (!socket_name_get(fd, true, &remote))
+		socket_name_text(&remote, from, sizeof(from));
+	log_warn("%zu bytes of the TCP connection from %s to %s wait to be put back: the kernel has no room for them now; "
+		 "nothing is lost", len, from, to);
+}
+
+int socket_queue_write(int to, int fd, const char *bytes, size_t len, bool back)
+{
+	int size = socket_get_int(to, SOL_SOCKET, SO_SNDBUF), lock = socket_get_int(to, SOL_SOCKET, SO_BUF_LOCK), step = 0;
+	enum fault fault = back ? FAULT_SOCKET_IN_PUT_BACK : FAULT_NONE;
+	size_t done = 0;
+	bool grown = false;
+	long n;
+
+	while ((n = put_some(to, fd, bytes + done, len - done, step < LAST_STEP ? PUT_STEPS : LAST_STEPS, fault)) >= 0) {
+		done += (size_t)n;
+		if (done == len || (step == LAST_STEP && !back))
+			break;
+		if (step == 0)
+			grown = grow_send(to, len - done);
+		else if (step == 1)
+			grow_receive(fd, socket_get_int(fd, SOL_SOCKET, SO_RCVBUF) + 2 * (int)(len - done));
+		else if (step == 2)
+			grow_receive_beyond(fd);
+		else if (step == LAST_STEP)
+			warn_of_no_room(fd, len - done);
+		step++;
+	}
+	if (grown)
+		socket_set_int(to, SOL_SOCKET, SO_SNDBUF, size / 2);
+	if (grown && lock >= 0)
+		socket_set_int(to, SOL_SOCKET, SO_BUF_LOCK, lock);
+	return n < 0 ? (int)n : done < len ? -ENOBUFS : 0;
 }
 
 int socket_queue_put(int number, int peer_end, int fd, const struct socket_record *record, const char *content)
@@ -286,7 +234,7 @@ int socket_queue_put(int number, int peer_end, int fd, const struct socket_recor
 		return 0;
 	if (record->domain != AF_UNIX && socket_get_int(fd, SOL_SOCKET, SO_RCVBUF) < (int)record->receive_buffer)
 		grow_receive(fd, (int)record->receive_buffer);
-	r = put_all(peer_end, fd, content, len, PUT_STEPS * 20);
+	r = socket_queue_write(peer_end, fd, content, len, false);
 	if (r)
 		return fermata_fail(r, "fd %d: the %zu bytes that had been queued do not fit into the new connection (errno %d)",
 				    number, len, -r);

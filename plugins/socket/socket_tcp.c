@@ -10,9 +10,10 @@
  *
  * Rounds of the drain, all processes in step:
  *   0..2  a sender whose bytes have not all arrived asks for another round
- *   3	   a sender that still has some is stuck behind a closed window: it says so under its inode; receivers ask
- *   4	   the receiver of a stuck sender takes the bytes out and puts them back (socket_queue.c)
- *   5	   stuck senders are content as well
+ *   3	   a sender that still has some is stuck behind a closed window: it makes a guard (socket_guard.c) and publishes that
+ *	   under its inode; receivers ask, and so does who shares either end without leading it
+ *   4	   the latter take the guard's watched end
+ *   5	   the receiver of a stuck sender takes the bytes out and puts them back (socket_stuck.c)
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -26,6 +27,8 @@
 #include "plugins/socket/socket.h"
 
 #define ROUND_STUCK 3
+#define ROUND_WATCH 4
+#define ROUND_TAKE 5
 #define ARRIVAL_MS 20
 
 /* What netinet/tcp.h calls TCP_*; linux/tcp.h, whose struct tcp_info is the longer one, has no names for them. */
@@ -230,35 +233,49 @@ static bool arrives_soon(const struct fermata_desc *d, const struct socket_state
 static int announce_stuck(struct fermata_desc *d, struct socket_state *s, uint32_t state)
 {
 	struct stuck_key key = stuck_of(s->record.ino);
-	uint32_t pid = fermata_pid();
+	struct socket_guard guard;
 	int r;
 
 	if (STATE(state) & STATES_SENT_FIN)
 		return refuse(d, s, -EAGAIN, "is half closed with more under way than its receiver takes: try again when that has "
 					     "read");
-	fdpass_consent();
-	r = fermata_publish(&key, sizeof(key), &pid, sizeof(pid));
+	r = socket_guard_make(d->fd, &guard);
+	if (!r)
+		r = fermata_publish(&key, sizeof(key), &guard, sizeof(guard));
+	s->stuck = true;
 	return r ? r : FERMATA_DRAIN_MORE;
 }
 
 static int drain_sending(struct fermata_desc *d, struct socket_state *s, unsigned int round, uint32_t state)
 {
-	if (round > ROUND_STUCK + 1)
-		return FERMATA_DRAINED;
+	if (round > ROUND_STUCK)
+		return s->stuck && round < ROUND_TAKE ? FERMATA_DRAIN_MORE : FERMATA_DRAINED;
 	if (round == ROUND_STUCK - 1 ? arrives_soon(d, s) : has_arrived(d, s))
 		return FERMATA_DRAINED;
 	return round == ROUND_STUCK ? announce_stuck(d, s, state) : FERMATA_DRAIN_MORE;
 }
 
+/* False: nobody there is stuck. */
+static bool guard_of(const struct stuck_key *key, struct socket_guard *ret)
+{
+	size_t len;
+	const void *value = fermata_resolve(key, sizeof(*key), 0, &len);
+
+	if (!value || len < sizeof(*ret))
+		return false;
+	memcpy(ret, value, sizeof(*ret));
+	return true;
+}
+
 static int drain_receiving(struct fermata_desc *d, struct socket_state *s, unsigned int round)
 {
 	struct stuck_key key = stuck_of(s->record.peer_ino);
-	size_t len;
+	struct socket_guard guard;
 
 	if (round == ROUND_STUCK)
 		return fermata_ask(&key, sizeof(key));
-	if (round == ROUND_STUCK + 1 && fermata_resolve(&key, sizeof(key), 0, &len))
-		return socket_queue_take(d->fd, s);
+	if (round == ROUND_TAKE && guard_of(&key, &guard))
+		return socket_stuck_take(d, s, &guard);
 	return 0;
 }
 
@@ -278,4 +295,34 @@ int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned in
 		return r;
 	r = drain_receiving(d, s, round);
 	return r < 0 ? r : drain_sending(d, s, round, info.tcpi_state);
+}
+
+static int watch(struct fermata_desc *d, uint64_t sender, bool receives)
+{
+	struct stuck_key key = stuck_of(sender);
+	struct socket_guard guard;
+
+	return guard_of(&key, &guard) ? socket_guard_watch(d->fd, receives, &guard) : 0;
+}
+
+/* Another process leads this end; its other end may be stuck, or it may itself. */
+int socket_tcp_follow(struct fermata_desc *d, struct socket_state *s, unsigned int round)
+{
+	struct stuck_key own = stuck_of(s->record.ino), other;
+	struct tcp_key peer_key = key_of(&s->record.remote, &s->record.local);
+	struct socket_peer peer;
+	int r;
+
+	if (s->record.kind != SOCKET_CONNECTED || (round != ROUND_STUCK && round != ROUND_WATCH))
+		return 0;
+	if (round == ROUND_WATCH) {
+		r = watch(d, s->record.ino, false);
+		return r ? r : watch(d, s->record.peer_ino, true);
+	}
+	r = fermata_ask(&own, sizeof(own));
+	if (r || !socket_peer_resolve(&peer_key, sizeof(peer_key), &peer))
+		return r;
+	s->record.peer_ino = peer.ino;
+	other = stuck_of(peer.ino);
+	return fermata_ask(&other, sizeof(other));
 }

@@ -186,6 +186,9 @@ static void names_clear(void)
 void fake_resume(void)
 {
 	fd_resume(0);
+	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
+		if ((*p)->resume)
+			(*p)->resume();
 	names_clear();
 }
 
@@ -211,6 +214,9 @@ int fake_restart(void)
 	r = r ? r : together(fd_reconnect());
 	r = r ? r : together(fd_refill());
 	fd_restarted();
+	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
+		if ((*p)->restarted)
+			(*p)->restarted();
 	names_clear();
 	return r;
 }

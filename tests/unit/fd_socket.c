@@ -15,13 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "agent/fd_table.h"
+#include "plugins/socket/socket.h"
 #include "tests/lib/fake_host.h"
 
 extern const struct fermata_plugin plugin_file, plugin_pipe, plugin_socket;
@@ -312,6 +315,107 @@ static void body_stuck(void)
 	drain(p[1], 1000);
 }
 
+struct settings {
+	int send, receive, lock;
+	struct linger linger;
+};
+
+static struct settings settings_of(int fd)
+{
+	struct settings s;
+	socklen_t len = 4;
+
+	memset(&s, 0, sizeof(s));
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &s.send, &len) == 0);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &s.receive, &len) == 0);
+	getsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &s.lock, &len);
+	len = sizeof(s.linger);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_LINGER, &s.linger, &len) == 0);
+	return s;
+}
+
+/* Neither of them can send; a member more shares both ends. Who goes on finds everything as it was. */
+static void child_stuck(void)
+{
+	int count = fake_fd_count();
+
+	fake_checkpoint_resume();
+	CHECK(fake_fd_count() == count);
+	fake_checkpoint_restart();
+}
+
+static void body_stuck_shared(void)
+{
+	struct settings before[2], after;
+	size_t n, m;
+	int pid, count;
+
+	connected(p);
+	CHECK(setsockopt(p[1], SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 7 }, sizeof(struct linger)) == 0);
+	n = fill(p[0], 1u << 30, 1 << 16);
+	m = fill(p[1], 1u << 30, 1 << 16);
+	pid = fake_member(child_stuck);
+	for (int i = 0; i < 2; i++)
+		before[i] = settings_of(p[i]);
+	count = fake_fd_count();
+	fake_checkpoint_resume();
+	CHECK(fake_fd_count() == count);
+	for (int i = 0; i < 2; i++) {
+		after = settings_of(p[i]);
+		CHECK(after.send >= before[i].send && after.lock == before[i].lock); /* the kernel may tune it further */
+		CHECK(!memcmp(&after.linger, &before[i].linger, sizeof(after.linger)));
+	}
+	fake_checkpoint_restart();
+	drain(p[1], n);
+	drain(p[0], m);
+	check_empty(p[0]);
+	check_empty(p[1]);
+	fake_reap(pid);
+}
+
+/* In the system call of that number, or on its way to it. */
+static void await_syscall(int pid, int number)
+{
+	char path[64], text[32] = "";
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/syscall", pid);
+	while (atoi(text) != number || text[0] < '0' || text[0] > '9') {
+		memset(text, 0, sizeof(text));
+		fd = open(path, O_RDONLY);
+		CHECK(fd >= 0 && read(fd, text, sizeof(text) - 1) > 0);
+		close(fd);
+	}
+}
+
+/* Nobody goes on while somebody holds the guard, and nobody can get hold of it after that. */
+static void body_guard(void)
+{
+	int *let_go = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), held, pid, count;
+	struct socket_guard g, old;
+
+	connected(p);
+	count = fake_fd_count();
+	CHECK(socket_guard_make(p[0], &g) == 0);
+	old = g;
+	old.held_ino++;
+	CHECK(socket_guard_hold(&old) == -ESTALE);
+	held = socket_guard_hold(&g);
+	CHECK(held >= 0 && let_go != MAP_FAILED && (pid = fork()) >= 0);
+	if (!pid) {
+		alarm(20);
+		await_syscall(getppid(), SYS_poll);
+		*let_go = 1;
+		_exit(0);
+	}
+	close(held);
+	socket_guards_end();
+	CHECK(*let_go == 1);
+	fake_reap(pid);
+	CHECK(fake_fd_count() == count);
+	CHECK(socket_guard_hold(&g) < 0);
+}
+
 static void body_stuck_small(void)
 {
 	size_t n;
@@ -527,6 +631,8 @@ TEST(unix_shared, 2, body_shared, unix_pair)
 TEST(tcp_shared, 2, body_shared, tcp6_pair)
 TEST(unix_full, 1, body_stuck, unix_pair)
 TEST(tcp_stuck, 1, body_stuck, tcp4_pair)
+TEST(tcp_stuck_shared, 2, body_stuck_shared, tcp4_pair)
+TEST(guard, 1, body_guard, tcp4_pair)
 TEST(tcp_stuck_small, 1, body_stuck_small, tcp4_pair)
 TEST(tcp_options, 1, body_options, tcp4_pair)
 TEST(tcp_listener, 1, body_listener, NULL)
@@ -549,6 +655,7 @@ int main(void)
 		cmocka_unit_test(test_tcp_fork),	cmocka_unit_test(test_unix_shared),
 		cmocka_unit_test(test_tcp_shared),	cmocka_unit_test(test_unix_full),
 		cmocka_unit_test(test_tcp_stuck),	cmocka_unit_test(test_tcp_stuck_small),
+		cmocka_unit_test(test_tcp_stuck_shared), cmocka_unit_test(test_guard),
 		cmocka_unit_test(test_tcp_options),	cmocka_unit_test(test_tcp_listener),
 		cmocka_unit_test(test_unix_listener), cmocka_unit_test(test_time_wait),	cmocka_unit_test(test_port_taken),
 		cmocka_unit_test(test_unix_outside),	cmocka_unit_test(test_tcp_outside),
