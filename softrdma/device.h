@@ -163,6 +163,7 @@ static inline struct sr_srq *sr_srq(struct ibv_srq *srq) { return container_of(s
 static inline struct sr_qp *sr_qp(struct ibv_qp *qp) { return container_of(qp, struct sr_qp, qp); }
 
 /* segment.c: the shared directory and the segments in it. 0 or -errno. */
+int sr_directory_find(char dir[SR_PATH_MAX]);
 int sr_segment_create(struct sr_context *ctx);
 void sr_segment_destroy(struct sr_context *ctx);
 void sr_segment_sweep(struct sr_context *ctx);

@@ -40,38 +40,38 @@ uint64_t sr_random(struct sr_context *ctx)
 	return ctx->rng * 0x2545f4914f6cdd1dull;
 }
 
-/* 0: @ctx->dir is there, ours and closed to others; 1: it is another's. */
-static int directory_try(struct sr_context *ctx)
+/* 0: @dir is there, ours and closed to others; 1: it is another's. */
+static int directory_try(const char *dir)
 {
 	struct stat st;
 
-	/* Room for "/wk-III-NNNN" in a socket's address. */
-	if (strlen(ctx->dir) > sizeof(ctx->dir) - 16)
+	/* Room for "/cm-P-PORT-" and 12 more in a socket's address. */
+	if (strlen(dir) > SR_PATH_MAX - 16)
 		return -ENAMETOOLONG;
-	if (mkdir(ctx->dir, 0700) && errno != EEXIST)
+	if (mkdir(dir, 0700) && errno != EEXIST)
 		return -errno;
-	if (lstat(ctx->dir, &st))
+	if (lstat(dir, &st))
 		return -errno;
 	return !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077);
 }
 
-static int directory_find(struct sr_context *ctx)
+int sr_directory_find(char dir[SR_PATH_MAX])
 {
 	const char *env = getenv("SOFTRDMA_DIR");
 	unsigned int uid = geteuid(), i;
 	int err = 1;
 
 	if (env && *env) {
-		fm_format(ctx->dir, sizeof(ctx->dir), "%s", env);
-		err = directory_try(ctx);
+		fm_format(dir, SR_PATH_MAX, "%s", env);
+		err = directory_try(dir);
 	}
 	for (i = 0; err == 1 && !(env && *env) && i < NAMES; i++) {
-		fm_format(ctx->dir, sizeof(ctx->dir), i ? "/dev/shm/softrdma-%u.%u" : "/dev/shm/softrdma-%u", uid, i);
-		err = directory_try(ctx);
+		fm_format(dir, SR_PATH_MAX, i ? "/dev/shm/softrdma-%u.%u" : "/dev/shm/softrdma-%u", uid, i);
+		err = directory_try(dir);
 	}
 	if (!err)
 		return 0;
-	log_error("%s must be a directory of ours with mode 0700, or SOFTRDMA_DIR name one (error %d)", ctx->dir,
+	log_error("%s must be a directory of ours with mode 0700, or SOFTRDMA_DIR name one (error %d)", dir,
 		  err < 0 ? -err : EPERM);
 	return err < 0 ? err : -EPERM;
 }
@@ -244,7 +244,7 @@ int sr_segment_create(struct sr_context *ctx)
 	char path[SR_PATH_MAX + 32];
 	int err, index, tries;
 
-	err = directory_find(ctx);
+	err = sr_directory_find(ctx->dir);
 	if (err)
 		return err;
 	sr_segment_sweep(ctx);

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The private side of rdma_cm: the file /dev/infiniband/rdma_cm as librdmacm uses it. doc/softrdma.md has the design.
+ *
+ * A descriptor is all that a command has, so this is the one part of softrdma with state of the process: a bitmap of
+ * the descriptors that are channels, and one struct cm_process, made for the first channel and given back with the last.
+ * It belongs to the process that made it: a forked child sees none of it. Everything in it is under one lock, which
+ * nobody holds while he waits.
+ */
+#pragma once
+
+#include <netinet/in.h>
+#include <rdma/rdma_user_cm.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "base/arena.h"
+#include "base/list.h"
+#include "base/lock.h"
+#include "softrdma/cm_wire.h"
+
+#define CM_PATH "/dev/infiniband/rdma_cm"
+#define CM_DIR_MAX 96
+#define CM_MAX_HANDLES 65536u /* librdmacm's own table ends here */
+#define CM_MAX_FD 65536u
+#define CM_MAX_BACKLOG 1024u
+#define CM_QKEY 0x01234567u /* of RDMA_PS_UDP (IBA annex A11) */
+#define CM_QKEY_IPOIB 0x0b1bu
+#define CM_PATH_MTU 5	      /* IBV_MTU_4096 */
+#define CM_PACKET_LIFETIME 16 /* 4.096 us << 16: 0.27 s */
+
+#ifndef AF_IB
+#define AF_IB 27
+#endif
+
+/* As the kernel's rdma/ib.h has it. */
+struct cm_sockaddr_ib {
+	uint16_t family;
+	uint16_t pkey;
+	uint32_t flowinfo;
+	uint8_t addr[16];
+	uint64_t sid;
+	uint64_t sid_mask;
+	uint64_t scope_id;
+};
+
+union cm_addr {
+	sa_family_t family;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+	struct cm_sockaddr_ib ib;
+	struct __kernel_sockaddr_storage ss;
+};
+
+/* As rdma/rdma_cma.h of librdmacm numbers them. */
+enum cm_event_type {
+	CM_EVENT_ADDR_RESOLVED,
+	CM_EVENT_ADDR_ERROR,
+	CM_EVENT_ROUTE_RESOLVED,
+	CM_EVENT_ROUTE_ERROR,
+	CM_EVENT_CONNECT_REQUEST,
+	CM_EVENT_CONNECT_RESPONSE,
+	CM_EVENT_CONNECT_ERROR,
+	CM_EVENT_UNREACHABLE,
+	CM_EVENT_REJECTED,
+	CM_EVENT_ESTABLISHED,
+	CM_EVENT_DISCONNECTED,
+	CM_EVENT_DEVICE_REMOVAL,
+	CM_EVENT_MULTICAST_JOIN,
+	CM_EVENT_MULTICAST_ERROR,
+	CM_EVENT_ADDR_CHANGE,
+	CM_EVENT_TIMEWAIT_EXIT,
+};
+
+enum cm_state {
+	CM_IDLE,	   /* made */
+	CM_BOUND,	   /* has an address and a port */
+	CM_ADDR_RESOLVED,  /* has a device and a destination */
+	CM_ROUTE_RESOLVED, /* has a path */
+	CM_LISTENING,
+	CM_REQ_SENT, /* connecting: waits for REP */
+	CM_REP_RCVD, /* the program has the answer and is to move its QP */
+	CM_REQ_RCVD, /* made by a request: waits for accept or reject */
+	CM_REP_SENT, /* accepted: waits for RTU */
+	CM_ESTABLISHED,
+	CM_DREQ_SENT, /* we disconnect: waits for DREP */
+	CM_DREQ_RCVD, /* the other end disconnects: DISCONNECTED has been told, DREP is due */
+	CM_SIDR_SENT,
+	CM_SIDR_RCVD,
+	CM_ENDED, /* rejected, disconnected, unreachable, or the service is resolved */
+	CM_STATES,
+};
+
+/* What the other end has told, and what we have told it. */
+struct cm_conn {
+	uint32_t qpn, remote_qpn;
+	uint32_t psn, remote_psn;
+	uint32_t qkey;
+	uint16_t remote_lid;
+	uint8_t remote_gid[16];
+	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
+	uint8_t mtu;
+};
+
+enum cm_kind { CM_KIND_ID = 1, CM_KIND_MCAST, CM_KIND_PENDING };
+
+struct cm_process {
+	struct arena arena;
+	char dir[CM_DIR_MAX];
+	int ports_fd; /* the file whose locks are the ports in use */
+	struct list channels;
+	struct list bound; /* ids with a port */
+	void **object;	   /* by handle; each begins with its enum cm_kind */
+	struct cm_channel **channel; /* by descriptor */
+	uint32_t handles, next_handle;
+};
+
+struct cm_channel {
+	struct list link;
+	struct list ids;
+	struct list pending; /* connections whose request has not come yet */
+	struct list events;
+	int fd;	     /* epoll: what the program holds */
+	int event_fd; /* readable while @events is not empty; also tells that @fd is still ours */
+};
+
+struct cm_id {
+	enum cm_kind kind;
+	uint32_t handle;
+	struct list link; /* in its channel */
+	struct list bound_link;
+	struct cm_channel *channel;
+	uint64_t uid; /* 0: made by a request that the program has not accepted */
+	uint16_t ps;
+	uint8_t qp_type;
+	enum cm_state state;
+	union cm_addr src, dst;
+	union cm_addr claim; /* the address and port that are locked; family 0: none */
+	uint8_t claim_shared, reuse, afonly, ack_timeout, has_device, watched;
+	int sock; /* listens, or is the connection; -1 */
+	char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of the listening socket */
+	uint32_t events_reported;
+	struct cm_conn conn;
+	struct list mcasts;
+};
+
+struct cm_mcast {
+	enum cm_kind kind;
+	uint32_t handle;
+	struct list link; /* in its id */
+	struct cm_id *id;
+	uint64_t uid;
+	uint32_t events_reported;
+	union cm_addr addr;
+};
+
+struct cm_pending {
+	enum cm_kind kind;
+	uint32_t handle;
+	struct list link;
+	struct cm_id *listener;
+	int sock;
+};
+
+struct cm_event {
+	struct list link;
+	struct cm_id *id; /* who counts it */
+	struct cm_mcast *mcast;
+	struct cm_id *request; /* CONNECT_REQUEST: the new id */
+	struct rdma_ucm_event_resp resp;
+};
+
+/* cm_channel.c */
+extern struct cm_process *cm_process; /* under cm_lock */
+extern struct lock cm_lock;
+uint32_t cm_random(void);
+int cm_handle_take(void *object, uint32_t *ret_handle);
+void cm_handle_give(uint32_t handle);
+void *cm_handle_find(uint32_t handle, enum cm_kind kind);
+/* The channel of a descriptor of this process, or NULL. */
+struct cm_channel *cm_channel_find(int fd);
+int cm_watch(struct cm_channel *ch, int sock, uint32_t handle);
+void cm_unwatch(struct cm_channel *ch, int sock);
+
+/* What the library's users call: cm_file.c, or who stands in front of it. Each -errno or its result. */
+int softrdma_cm_open(const char *path, int flags); /* -ENOTTY: not that path */
+/* One write(2) to a channel; never waits: -EAGAIN from GET_EVENT when there is no event; -ENOTTY: no channel. */
+long softrdma_cm_command(int fd, const void *buf, size_t n);
+int softrdma_cm_close(int fd);			     /* -ENOTTY: not a channel, nothing done */
+int softrdma_cm_fstat(int fd, struct stat *st);	     /* after the true fstat: makes it a device's */
+int softrdma_cm_is_channel(int fd);		     /* a guess that never says no wrongly */
+
+/* cm_id.c */
+struct cm_id *cm_id_create(struct cm_channel *ch, uint16_t ps, uint8_t qp_type);
+void cm_id_destroy(struct cm_id *id);
+struct cm_id *cm_id_find(struct cm_channel *ch, uint32_t handle);
+void cm_id_migrate(struct cm_id *id, struct cm_channel *to);
+/* The socket is done with. */
+void cm_id_hang_up(struct cm_id *id);
+
+/* cm_address.c */
+int cm_address_take(union cm_addr *ret, const void *from, size_t len);
+size_t cm_address_len(const union cm_addr *a);
+int cm_address_any(const union cm_addr *a);
+int cm_address_same_host(const union cm_addr *a, const union cm_addr *b);
+int cm_address_local(const union cm_addr *a);
+int cm_address_source(const union cm_addr *dst, union cm_addr *ret_src);
+uint16_t cm_address_port(const union cm_addr *a); /* host order */
+void cm_address_set_port(union cm_addr *a, uint16_t port);
+uint64_t cm_address_hash(const union cm_addr *a);
+void cm_address_to_wire(const union cm_addr *a, struct cm_wire_addr *w);
+void cm_address_from_wire(const struct cm_wire_addr *w, union cm_addr *a);
+/* IB: the port space that the service names, or 0; completes it. */
+uint16_t cm_address_service_ps(struct cm_id *id, union cm_addr *a);
+void cm_gid(uint8_t gid[16]);
+
+/* cm_port.c */
+int cm_port_bind(struct cm_id *id, const union cm_addr *a);
+int cm_port_listen(struct cm_id *id, uint32_t backlog);
+void cm_port_release(struct cm_id *id);
+/* Removes the names that dead listeners have left. */
+void cm_port_sweep(void);
+/* A socket connected to who listens at @dst; -ECONNREFUSED: nobody; -EAGAIN: his backlog is full. */
+int cm_port_connect(struct cm_id *id, const union cm_addr *dst);
+
+/* cm_event.c */
+struct cm_event *cm_event_new(struct cm_id *id, uint32_t event, int status);
+void cm_event_queue(struct cm_event *ev);
+int cm_event_tell(struct cm_id *id, uint32_t event, int status);
+void cm_event_drop(struct cm_id *id, struct cm_mcast *mc);
+void cm_event_move(struct cm_id *id, struct cm_channel *to);
+int cm_event_next(struct cm_channel *ch, struct rdma_ucm_event_resp *resp);
+void cm_event_private(struct cm_event *ev, const struct cm_message *m);
+void cm_ah_fill(struct ib_uverbs_ah_attr *ah, uint16_t lid, const uint8_t gid[16]);
+
+/* cm_receive.c: sockets that became readable. They queue one event at most. */
+void cm_receive(struct cm_channel *ch, uint32_t handle);
+
+/* cm_connect.c: commands of a connection's life. 0 or -errno. */
+int cm_connect(struct cm_id *id, const struct rdma_ucm_conn_param *p, const struct rdma_ucm_ece *ece);
+int cm_accept(struct cm_id *id, uint64_t uid, const struct rdma_ucm_conn_param *p, const struct rdma_ucm_ece *ece);
+int cm_reject(struct cm_id *id, const struct rdma_ucm_reject *cmd);
+int cm_disconnect(struct cm_id *id);
+int cm_notify(struct cm_id *id, uint32_t event);
+int cm_send(struct cm_id *id, struct cm_message *m);
+int cm_send_bare(struct cm_id *id, uint8_t type, uint32_t reason);
+
+/* cm_resolve.c */
+int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst);
+int cm_resolve_route(struct cm_id *id);
+
+/* cm_query.c */
+int cm_query_route(struct cm_id *id, struct rdma_ucm_query_route_resp *resp);
+int cm_query_addr(struct cm_id *id, struct rdma_ucm_query_addr_resp *resp);
+int cm_query_gid(struct cm_id *id, struct rdma_ucm_query_addr_resp *resp);
+int cm_query_path(struct cm_id *id, struct rdma_ucm_query_path_resp *resp, size_t room);
+int cm_init_qp_attr(struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *a);
+
+/* cm_mcast.c */
+int cm_join(struct cm_id *id, const union cm_addr *a, uint64_t uid, uint32_t *ret_handle);
+int cm_leave(struct cm_channel *ch, uint32_t handle, uint32_t *ret_reported);
+void cm_mcast_free(struct cm_mcast *mc);
+
+/* cm_command.c */
+long cm_command(struct cm_channel *ch, const void *buf, size_t n);

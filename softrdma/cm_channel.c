@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Owns the table of rdma_cm channels, which is state of the process (cm.h says why), and the handles of the objects
+ * in it. A channel is an epoll descriptor over the sockets of its ids and over an eventfd that is readable while
+ * events are queued: so it polls readable when there may be something to get.
+ *
+ * Invariants: cm_process is NULL exactly when this process has no channel. A descriptor's bit in @fds is set exactly
+ * while cm_process->channel has it, except where a program has closed it by other ways than close(2)'s name
+ * (close_range, dup2 onto it): each command first makes sure that the descriptor is still the epoll descriptor that was made.
+ */
+#include "softrdma/cm.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "softrdma/device.h"
+
+struct cm_process *cm_process;
+struct lock cm_lock;
+
+#define TAKING_OVER -1
+
+static _Atomic int owner; /* the process that cm_process and @fds are of; 0: nobody's yet */
+static _Atomic uint64_t fds[CM_MAX_FD / 64];
+
+int softrdma_cm_is_channel(int fd)
+{
+	return fd >= 0 && fd < (int)CM_MAX_FD &&
+	       (atomic_load_explicit(&fds[fd / 64], memory_order_relaxed) >> (fd % 64) & 1);
+}
+
+static void fd_mark(int fd, int is_channel)
+{
+	uint64_t bit = 1ull << (fd % 64);
+
+	if (is_channel)
+		atomic_fetch_or(&fds[fd / 64], bit);
+	else
+		atomic_fetch_and(&fds[fd / 64], ~bit);
+}
+
+uint32_t cm_random(void)
+{
+	uint32_t v = 0;
+
+	RAW3(SYS_getrandom, &v, sizeof(v), 0);
+	return v;
+}
+
+/* ---- handles ---- */
+
+int cm_handle_take(void *object, uint32_t *ret_handle)
+{
+	struct cm_process *p = cm_process;
+	uint32_t i;
+
+	for (i = 0; i < CM_MAX_HANDLES; i++) {
+		uint32_t h = (p->next_handle + i) % CM_MAX_HANDLES;
+
+		if (p->object[h])
+			continue;
+		p->object[h] = object;
+		p->next_handle = h + 1;
+		*ret_handle = h;
+		return 0;
+	}
+	return -ENOMEM;
+}
+
+void cm_handle_give(uint32_t handle)
+{
+	cm_process->object[handle] = NULL;
+}
+
+void *cm_handle_find(uint32_t handle, enum cm_kind kind)
+{
+	enum cm_kind *object = handle < CM_MAX_HANDLES ? cm_process->object[handle] : NULL;
+
+	return object && *object == kind ? object : NULL;
+}
+
+/* ---- the process ---- */
+
+static void *map_memory(size_t len)
+{
+	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void process_free(struct cm_process *p)
+{
+	if (p->ports_fd >= 0)
+		close(p->ports_fd);
+	arena_free(&p->arena, p->object);
+	arena_free(&p->arena, p->channel);
+	arena_done(&p->arena);
+	munmap(p, sizeof(*p));
+}
+
+static int process_init(struct cm_process *p)
+{
+	char path[CM_DIR_MAX + 16];
+	int err = sr_directory_find(p->dir);
+
+	if (err)
+		return err;
+	p->object = arena_alloc(&p->arena, CM_MAX_HANDLES * sizeof(*p->object));
+	p->channel = arena_alloc(&p->arena, CM_MAX_FD * sizeof(*p->channel));
+	if (!p->object || !p->channel)
+		return -ENOMEM;
+	fm_format(path, sizeof(path), "%s/cm-ports", p->dir);
+	p->ports_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	return p->ports_fd < 0 ? -errno : 0;
+}
+
+static int process_make(void)
+{
+	struct cm_process *p = map_memory(sizeof(*p));
+	int err;
+
+	if (!p)
+		return -ENOMEM;
+	log_name = "softrdma";
+	p->ports_fd = -1;
+	p->arena.map = map_memory;
+	p->arena.unmap = munmap;
+	list_init(&p->channels);
+	list_init(&p->bound);
+	err = process_init(p);
+	if (err) {
+		process_free(p);
+		return err;
+	}
+	cm_process = p;
+	cm_port_sweep();
+	return 0;
+}
+
+static int is_owner(void)
+{
+	return atomic_load(&owner) == raw_getpid();
+}
+
+/* What a fork has brought from the parent is the parent's, its lock too, whoever held that. */
+static void process_take_over(void)
+{
+	int me = raw_getpid(), before = atomic_load(&owner);
+
+	while (before != me) {
+		if (before == TAKING_OVER) {
+			RAW0(SYS_sched_yield);
+			before = atomic_load(&owner);
+		} else if (atomic_compare_exchange_strong(&owner, &before, TAKING_OVER)) {
+			cm_process = NULL;
+			for (size_t i = 0; i < CM_MAX_FD / 64; i++)
+				atomic_store(&fds[i], 0);
+			atomic_store(&cm_lock.word, 0);
+			atomic_store(&owner, me);
+			return;
+		}
+	}
+}
+
+/* ---- channels ---- */
+
+/* Is the descriptor still the one that was made? Only that one has our eventfd in its set. */
+static int still_there(struct cm_channel *ch)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+
+	return RAW4(SYS_epoll_ctl, ch->fd, EPOLL_CTL_ADD, ch->event_fd, &ev) == -EEXIST;
+}
+
+static void channel_free(struct cm_channel *ch)
+{
+	struct cm_process *p = cm_process;
+
+	fd_mark(ch->fd, 0);
+	if (p->channel[ch->fd] == ch)
+		p->channel[ch->fd] = NULL;
+	while (!list_empty(&ch->ids))
+		cm_id_destroy(container_of(ch->ids.next, struct cm_id, link));
+	if (ch->event_fd >= 0)
+		close(ch->event_fd);
+	list_del(&ch->link);
+	arena_free(&p->arena, ch);
+	if (!list_empty(&p->channels))
+		return;
+	cm_process = NULL;
+	process_free(p);
+}
+
+struct cm_channel *cm_channel_find(int fd)
+{
+	struct cm_channel *ch;
+
+	if (!softrdma_cm_is_channel(fd) || !cm_process)
+		return NULL;
+	ch = cm_process->channel[fd];
+	if (!ch || still_there(ch))
+		return ch;
+	channel_free(ch);
+	return NULL;
+}
+
+int cm_watch(struct cm_channel *ch, int sock, uint32_t handle)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.u32 = handle };
+
+	return (int)RAW4(SYS_epoll_ctl, ch->fd, EPOLL_CTL_ADD, sock, &ev);
+}
+
+void cm_unwatch(struct cm_channel *ch, int sock)
+{
+	struct epoll_event ev = { 0 };
+
+	RAW4(SYS_epoll_ctl, ch->fd, EPOLL_CTL_DEL, sock, &ev);
+}
+
+static int channel_fds(struct cm_channel *ch, int flags)
+{
+	int err;
+
+	ch->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (ch->event_fd < 0)
+		return -errno;
+	ch->fd = epoll_create1(EPOLL_CLOEXEC);
+	if (ch->fd < 0)
+		return -errno;
+	err = ch->fd < (int)CM_MAX_FD ? cm_watch(ch, ch->event_fd, UINT32_MAX) : -EMFILE;
+	if (!err && (flags & O_NONBLOCK))
+		err = raw_fcntl(ch->fd, F_SETFL, O_NONBLOCK);
+	if (!err && !(flags & O_CLOEXEC))
+		err = raw_fcntl(ch->fd, F_SETFD, 0);
+	if (err)
+		close(ch->fd);
+	return err;
+}
+
+static int channel_make(int flags)
+{
+	struct cm_channel *ch = arena_alloc(&cm_process->arena, sizeof(*ch));
+	int err;
+
+	if (!ch)
+		return -ENOMEM;
+	list_init(&ch->ids);
+	list_init(&ch->pending);
+	list_init(&ch->events);
+	ch->event_fd = -1;
+	err = channel_fds(ch, flags);
+	if (err) {
+		if (ch->event_fd >= 0)
+			close(ch->event_fd);
+		arena_free(&cm_process->arena, ch);
+		return err;
+	}
+	/* One that was closed behind our back had this number. */
+	if (cm_process->channel[ch->fd])
+		channel_free(cm_process->channel[ch->fd]);
+	list_add_tail(&cm_process->channels, &ch->link);
+	cm_process->channel[ch->fd] = ch;
+	fd_mark(ch->fd, 1);
+	return ch->fd;
+}
+
+EXPORT int softrdma_cm_open(const char *path, int flags)
+{
+	int r;
+
+	if (strcmp(path, CM_PATH))
+		return -ENOTTY;
+	process_take_over();
+	lock_acquire(&cm_lock);
+	r = cm_process ? 0 : process_make();
+	if (!r) {
+		r = channel_make(flags);
+		if (r < 0 && list_empty(&cm_process->channels)) {
+			process_free(cm_process);
+			cm_process = NULL;
+		}
+	}
+	lock_release(&cm_lock);
+	return r;
+}
+
+EXPORT int softrdma_cm_close(int fd)
+{
+	struct cm_channel *ch;
+
+	if (!softrdma_cm_is_channel(fd) || !is_owner())
+		return -ENOTTY;
+	lock_acquire(&cm_lock);
+	ch = cm_channel_find(fd);
+	if (ch) {
+		channel_free(ch);
+		close(fd);
+	}
+	lock_release(&cm_lock);
+	return ch ? 0 : -ENOTTY;
+}
+
+EXPORT long softrdma_cm_command(int fd, const void *buf, size_t n)
+{
+	struct cm_channel *ch;
+	long r = -ENOTTY;
+
+	if (!softrdma_cm_is_channel(fd) || !is_owner())
+		return r;
+	lock_acquire(&cm_lock);
+	ch = cm_channel_find(fd);
+	if (ch)
+		r = cm_command(ch, buf, n);
+	lock_release(&cm_lock);
+	return r;
+}
+
+/* The number of the kernel's own device, where it has one: librdmacm may have been told it. */
+static dev_t device_number(void)
+{
+	unsigned int part[2] = { 0, 0 };
+	char text[32];
+	long n = raw_read_file("/sys/class/misc/rdma_cm/dev", text, sizeof(text)), i;
+	int at = 0;
+
+	for (i = 0; i < n; i++) {
+		if (text[i] == ':')
+			at = 1;
+		else if (text[i] >= '0' && text[i] <= '9')
+			part[at] = part[at] * 10 + (unsigned int)(text[i] - '0');
+	}
+	return n > 0 ? makedev(part[0], part[1]) : makedev(10, 255);
+}
+
+EXPORT int softrdma_cm_fstat(int fd, struct stat *st)
+{
+	int mine;
+
+	if (!softrdma_cm_is_channel(fd) || !is_owner())
+		return 0;
+	lock_acquire(&cm_lock);
+	mine = cm_channel_find(fd) != NULL;
+	lock_release(&cm_lock);
+	if (!mine)
+		return 0;
+	st->st_mode = S_IFCHR | 0600;
+	st->st_rdev = device_number();
+	return 1;
+}

@@ -1,0 +1,882 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * rdma_cm: the system's own librdmacm over a preloaded softrdma. What an id goes through, what its end or its process's death tells the other
+ * end in each state, ports, backlog, private data, migration, and what a descriptor of a channel does that is closed behind the back.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define NOBODY 28 /* consumer defined */
+
+/* As rdma/rdma_user_cm.h, which cannot stand beside rdma_cma.h. */
+struct command {
+	uint32_t cmd;
+	uint16_t in, out;
+};
+enum { CREATE_ID = 0, CONNECT = 6 };
+
+static struct sockaddr_in address(uint16_t port)
+{
+	return (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port),
+				     .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+}
+
+static struct rdma_event_channel *channel(void)
+{
+	struct rdma_event_channel *ch = rdma_create_event_channel();
+
+	assert_non_null(ch);
+	assert_int_equal(fcntl(ch->fd, F_SETFL, O_NONBLOCK), 0);
+	return ch;
+}
+
+static struct rdma_cm_id *new_id(struct rdma_event_channel *ch, enum rdma_port_space ps)
+{
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(ch, &id, NULL, ps), 0);
+	return id;
+}
+
+/* The event that comes, which has to be @type; not acknowledged. */
+static struct rdma_cm_event *event_of(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
+{
+	struct pollfd p = { .fd = ch->fd, .events = POLLIN };
+	struct rdma_cm_event *ev;
+
+	assert_int_equal(poll(&p, 1, 20000), 1);
+	assert_int_equal(rdma_get_cm_event(ch, &ev), 0);
+	if (ev->event != type)
+		fail_msg("%s, status %d, instead of %s", rdma_event_str(ev->event), ev->status, rdma_event_str(type));
+	return ev;
+}
+
+static int expect(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *ev = event_of(ch, type);
+	int status = ev->status;
+
+	assert_int_equal(rdma_ack_cm_event(ev), 0);
+	return status;
+}
+
+static void quiet(struct rdma_event_channel *ch)
+{
+	struct pollfd p = { .fd = ch->fd, .events = POLLIN };
+	struct rdma_cm_event *ev;
+
+	assert_int_equal(poll(&p, 1, 0), 0);
+	assert_int_equal(rdma_get_cm_event(ch, &ev), -1);
+	assert_int_equal(errno, EAGAIN);
+}
+
+static struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space ps, int backlog)
+{
+	struct sockaddr_in a = address(0);
+	struct rdma_cm_id *id = new_id(ch, ps);
+
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&a), 0);
+	assert_int_equal(rdma_listen(id, backlog), 0);
+	return id;
+}
+
+static struct rdma_cm_id *resolved(struct rdma_event_channel *ch, enum rdma_port_space ps, uint16_t port)
+{
+	struct sockaddr_in a = address(port);
+	struct rdma_cm_id *id = new_id(ch, ps);
+
+	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&a, 1000), 0);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	assert_int_equal(rdma_resolve_route(id, 1000), 0);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
+	return id;
+}
+
+static struct rdma_conn_param parameters(void)
+{
+	return (struct rdma_conn_param){ .qp_num = 0x777, .responder_resources = 3, .initiator_depth = 5,
+					 .retry_count = 6, .rnr_retry_count = 4 };
+}
+
+static uint16_t port_of(struct rdma_cm_id *id)
+{
+	return ntohs(rdma_get_src_port(id));
+}
+
+/* Both ends in this process, each on its own channel, up to a state of the two. */
+enum stage { ASKED, REQUESTED, ACCEPTED, ANSWERED, CONNECTED };
+
+struct pair {
+	struct rdma_event_channel *there, *here;
+	struct rdma_cm_id *listener, *server, *client;
+};
+
+static struct pair pair_to(enum stage stage)
+{
+	struct rdma_conn_param p = parameters();
+	struct pair s = { .there = channel(), .here = channel() };
+	struct rdma_cm_event *ev;
+
+	s.listener = listener(s.there, RDMA_PS_TCP, 8);
+	s.client = resolved(s.here, RDMA_PS_TCP, port_of(s.listener));
+	assert_int_equal(rdma_connect(s.client, &p), 0);
+	if (stage == ASKED)
+		return s;
+	ev = event_of(s.there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	s.server = ev->id;
+	assert_ptr_equal(ev->listen_id, s.listener);
+	assert_int_equal(ev->param.conn.qp_num, 0x777);
+	assert_int_equal(ev->param.conn.responder_resources, 5);
+	assert_int_equal(ev->param.conn.initiator_depth, 3);
+	assert_int_equal(ev->param.conn.private_data_len, 56);
+	rdma_ack_cm_event(ev);
+	if (stage == REQUESTED)
+		return s;
+	assert_int_equal(rdma_accept(s.server, &p), 0);
+	if (stage == ACCEPTED)
+		return s;
+	assert_int_equal(expect(s.here, RDMA_CM_EVENT_CONNECT_RESPONSE), 0);
+	if (stage == ANSWERED)
+		return s;
+	assert_int_equal(rdma_establish(s.client), 0);
+	assert_int_equal(expect(s.there, RDMA_CM_EVENT_ESTABLISHED), 0);
+	quiet(s.here);
+	quiet(s.there);
+	return s;
+}
+
+static void pair_end(struct pair *s)
+{
+	if (s->client)
+		assert_int_equal(rdma_destroy_id(s->client), 0);
+	if (s->server)
+		assert_int_equal(rdma_destroy_id(s->server), 0);
+	if (s->listener)
+		assert_int_equal(rdma_destroy_id(s->listener), 0);
+	rdma_destroy_event_channel(s->here);
+	rdma_destroy_event_channel(s->there);
+}
+
+static void drop(struct rdma_cm_id **id)
+{
+	assert_int_equal(rdma_destroy_id(*id), 0);
+	*id = NULL;
+}
+
+static void test_disconnect(void **state)
+{
+	struct pair s = pair_to(CONNECTED);
+
+	assert_int_equal(rdma_disconnect(s.client), 0);
+	quiet(s.here); /* until the other end has answered */
+	expect(s.there, RDMA_CM_EVENT_DISCONNECTED);
+	assert_int_equal(rdma_disconnect(s.server), 0);
+	expect(s.here, RDMA_CM_EVENT_DISCONNECTED);
+	quiet(s.here);
+	quiet(s.there);
+	pair_end(&s);
+	s = pair_to(CONNECTED);
+	assert_int_equal(rdma_disconnect(s.server), 0);
+	assert_int_equal(rdma_disconnect(s.client), 0); /* the two cross */
+	expect(s.here, RDMA_CM_EVENT_DISCONNECTED);
+	expect(s.there, RDMA_CM_EVENT_DISCONNECTED);
+	quiet(s.here);
+	quiet(s.there);
+	pair_end(&s);
+}
+
+/* An id's end in each state, at either end. */
+static void test_destroyed(void **state)
+{
+	struct pair s = pair_to(ASKED);
+
+	drop(&s.listener);
+	assert_int_equal(expect(s.here, RDMA_CM_EVENT_REJECTED), NOBODY);
+	pair_end(&s);
+	s = pair_to(REQUESTED);
+	drop(&s.server);
+	assert_int_equal(expect(s.here, RDMA_CM_EVENT_REJECTED), NOBODY);
+	pair_end(&s);
+	s = pair_to(REQUESTED);
+	drop(&s.client);
+	assert_int_equal(rdma_accept(s.server, &(struct rdma_conn_param){ .qp_num = 1 }), -1);
+	assert_int_equal(errno, EINVAL);
+	pair_end(&s);
+	s = pair_to(ANSWERED);
+	drop(&s.client);
+	assert_int_equal(expect(s.there, RDMA_CM_EVENT_REJECTED), NOBODY);
+	pair_end(&s);
+	s = pair_to(CONNECTED);
+	drop(&s.server);
+	expect(s.here, RDMA_CM_EVENT_DISCONNECTED);
+	pair_end(&s);
+	s = pair_to(CONNECTED);
+	drop(&s.client);
+	expect(s.there, RDMA_CM_EVENT_DISCONNECTED);
+	quiet(s.there);
+	pair_end(&s);
+}
+
+/* Closing a channel ends what is on it. */
+static void test_channel_closed(void **state)
+{
+	struct pair s = pair_to(CONNECTED);
+
+	assert_int_equal(close(s.here->fd), 0);
+	expect(s.there, RDMA_CM_EVENT_DISCONNECTED);
+	drop(&s.server);
+	drop(&s.listener);
+	rdma_destroy_event_channel(s.there);
+}
+
+static void test_reject(void **state)
+{
+	struct pair s = pair_to(REQUESTED);
+	struct rdma_cm_event *ev;
+
+	assert_int_equal(rdma_reject(s.server, "go away", 8), 0);
+	ev = event_of(s.here, RDMA_CM_EVENT_REJECTED);
+	assert_int_equal(ev->status, NOBODY);
+	assert_int_equal(ev->param.conn.private_data_len, 148);
+	assert_string_equal(ev->param.conn.private_data, "go away");
+	rdma_ack_cm_event(ev);
+	pair_end(&s);
+}
+
+static void test_nobody(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	struct rdma_conn_param p = parameters();
+	struct rdma_cm_id *bound = new_id(ch, RDMA_PS_TCP), *id;
+	struct sockaddr_in a = address(0);
+
+	/* A port that is taken but not listened on. */
+	assert_int_equal(rdma_bind_addr(bound, (struct sockaddr *)&a), 0);
+	id = resolved(ch, RDMA_PS_TCP, port_of(bound));
+	assert_int_equal(rdma_connect(id, &p), 0);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), 8);
+	drop(&id);
+	/* Another host. */
+	a.sin_addr.s_addr = inet_addr("198.51.100.7");
+	id = new_id(ch, RDMA_PS_TCP);
+	if (!rdma_resolve_addr(id, NULL, (struct sockaddr *)&a, 1000))
+		assert_int_equal(expect(ch, RDMA_CM_EVENT_ADDR_ERROR), -EHOSTUNREACH);
+	else /* no way there at all */
+		assert_int_equal(errno, ENETUNREACH);
+	drop(&id);
+	id = new_id(ch, RDMA_PS_TCP);
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&a), -1);
+	assert_int_equal(errno, EADDRNOTAVAIL);
+	drop(&id);
+	drop(&bound);
+	rdma_destroy_event_channel(ch);
+}
+
+static void test_backlog(void **state)
+{
+	struct rdma_event_channel *there = channel(), *here = channel();
+	struct rdma_cm_id *l = listener(there, RDMA_PS_TCP, 2), *id[3];
+	struct rdma_conn_param p = parameters();
+	struct rdma_cm_event *ev;
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		id[i] = resolved(here, RDMA_PS_TCP, port_of(l));
+		assert_int_equal(rdma_connect(id[i], &p), 0);
+		if (i < 2)
+			quiet(here);
+	}
+	assert_int_equal(expect(here, RDMA_CM_EVENT_REJECTED), NOBODY);
+	for (i = 0; i < 2; i++) {
+		ev = event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+		assert_int_equal(rdma_destroy_id(ev->id), 0);
+		rdma_ack_cm_event(ev);
+	}
+	quiet(there);
+	for (i = 0; i < 2; i++)
+		assert_int_equal(expect(here, RDMA_CM_EVENT_REJECTED), NOBODY);
+	for (i = 0; i < 3; i++)
+		drop(&id[i]);
+	drop(&l);
+	rdma_destroy_event_channel(here);
+	rdma_destroy_event_channel(there);
+}
+
+static void test_private_data(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	struct rdma_cm_id *l = listener(ch, RDMA_PS_TCP, 4), *client = resolved(ch, RDMA_PS_TCP, port_of(l)), *server;
+	struct rdma_conn_param p = parameters();
+	struct rdma_cm_event *ev;
+	char data[200];
+	int i;
+
+	for (i = 0; i < (int)sizeof(data); i++)
+		data[i] = (char)i;
+	p.private_data = data;
+	p.private_data_len = 57;
+	assert_int_equal(rdma_connect(client, &p), -1);
+	assert_int_equal(errno, EINVAL);
+	p.private_data_len = 56;
+	assert_int_equal(rdma_connect(client, &p), 0);
+	ev = event_of(ch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_memory_equal(ev->param.conn.private_data, data, 56);
+	assert_int_equal(ev->param.conn.retry_count, 6);
+	assert_int_equal(ev->param.conn.rnr_retry_count, 4);
+	server = ev->id;
+	rdma_ack_cm_event(ev);
+	p.private_data_len = 3;
+	assert_int_equal(rdma_accept(server, &p), 0);
+	ev = event_of(ch, RDMA_CM_EVENT_CONNECT_RESPONSE);
+	assert_int_equal(ev->param.conn.private_data_len, 196);
+	assert_memory_equal(ev->param.conn.private_data, data, 3);
+	assert_int_equal(((const char *)ev->param.conn.private_data)[3], 0);
+	rdma_ack_cm_event(ev);
+	drop(&client);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), NOBODY);
+	drop(&server);
+	drop(&l);
+	rdma_destroy_event_channel(ch);
+}
+
+/* What librdmacm needs to move a QP, in each state. */
+static void test_qp_attributes(void **state)
+{
+	struct pair s = pair_to(ANSWERED);
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR }, b = { .qp_state = IBV_QPS_RTS };
+	int mask;
+
+	assert_int_equal(rdma_init_qp_attr(s.client, &a, &mask), 0);
+	assert_int_equal(mask, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	assert_int_equal(a.dest_qp_num, 0x777);
+	assert_int_equal(a.max_dest_rd_atomic, 5);
+	assert_int_equal(a.path_mtu, IBV_MTU_4096);
+	assert_int_equal(a.ah_attr.grh.sgid_index, 0);
+	assert_int_equal(rdma_init_qp_attr(s.server, &b, &mask), 0);
+	assert_int_equal(mask, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				       IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT);
+	assert_int_equal(b.sq_psn, a.rq_psn);
+	assert_int_equal(b.retry_cnt, 6);
+	assert_int_equal(b.rnr_retry, 4);
+	assert_int_equal(b.max_rd_atomic, 5);
+	assert_int_equal(s.client->route.num_paths, 1);
+	assert_int_equal(s.server->route.num_paths, 1);
+	assert_int_equal(s.server->route.path_rec->mtu, IBV_MTU_4096);
+	assert_int_equal(rdma_get_dst_port(s.client), rdma_get_src_port(s.server));
+	assert_int_equal(rdma_get_src_port(s.client), rdma_get_dst_port(s.server));
+	pair_end(&s);
+}
+
+static void test_notify(void **state)
+{
+	struct pair s = pair_to(ANSWERED);
+
+	assert_int_equal(rdma_notify(s.server, IBV_EVENT_COMM_EST), 0);
+	expect(s.there, RDMA_CM_EVENT_ESTABLISHED);
+	assert_int_equal(rdma_establish(s.client), 0);
+	assert_int_equal(rdma_disconnect(s.client), 0);
+	expect(s.there, RDMA_CM_EVENT_DISCONNECTED);
+	pair_end(&s);
+}
+
+static void test_migrate(void **state)
+{
+	struct pair s = pair_to(CONNECTED);
+	struct rdma_event_channel *other = channel();
+	struct rdma_cm_id *l = s.listener, *second;
+	struct rdma_conn_param p = parameters();
+	struct rdma_cm_event *ev;
+
+	/* One with something unread, one whose event is queued, and a listener with a request. */
+	assert_int_equal(rdma_disconnect(s.server), 0);
+	assert_int_equal(rdma_migrate_id(s.client, other), 0);
+	quiet(s.here);
+	expect(other, RDMA_CM_EVENT_DISCONNECTED);
+	second = resolved(s.here, RDMA_PS_TCP, port_of(l));
+	assert_int_equal(rdma_connect(second, &p), 0);
+	assert_int_equal(rdma_migrate_id(l, other), 0);
+	quiet(s.there);
+	ev = event_of(other, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_ptr_equal(ev->id->channel, other);
+	assert_int_equal(rdma_destroy_id(ev->id), 0);
+	rdma_ack_cm_event(ev);
+	assert_int_equal(expect(s.here, RDMA_CM_EVENT_REJECTED), NOBODY);
+	drop(&second);
+	pair_end(&s);
+	rdma_destroy_event_channel(other);
+}
+
+static void test_service(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	struct rdma_cm_id *l = listener(ch, RDMA_PS_UDP, 4), *id = resolved(ch, RDMA_PS_UDP, port_of(l)), *there;
+	struct rdma_conn_param p = { .qp_num = 0x4242, .private_data = "who", .private_data_len = 4 };
+	struct rdma_cm_event *ev;
+
+	assert_int_equal(rdma_connect(id, &p), 0);
+	ev = event_of(ch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_int_equal(ev->param.ud.private_data_len, 180);
+	assert_string_equal(ev->param.ud.private_data, "who");
+	there = ev->id;
+	rdma_ack_cm_event(ev);
+	p.private_data = "me";
+	p.private_data_len = 3;
+	assert_int_equal(rdma_accept(there, &p), 0);
+	ev = event_of(ch, RDMA_CM_EVENT_ESTABLISHED);
+	assert_ptr_equal(ev->id, id);
+	assert_int_equal(ev->param.ud.qp_num, 0x4242);
+	assert_int_equal(ev->param.ud.qkey, RDMA_UDP_QKEY);
+	assert_int_equal(ev->param.ud.private_data_len, 136);
+	assert_string_equal(ev->param.ud.private_data, "me");
+	assert_int_not_equal(ev->param.ud.ah_attr.dlid, 0);
+	rdma_ack_cm_event(ev);
+	drop(&there);
+	drop(&id);
+	id = resolved(ch, RDMA_PS_UDP, port_of(l));
+	assert_int_equal(rdma_connect(id, &p), 0);
+	ev = event_of(ch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_int_equal(rdma_reject(ev->id, NULL, 0), 0);
+	there = ev->id;
+	rdma_ack_cm_event(ev);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_UNREACHABLE), 2);
+	drop(&there);
+	drop(&id);
+	id = resolved(ch, RDMA_PS_UDP, port_of(l));
+	drop(&l);
+	assert_int_equal(rdma_connect(id, &p), 0);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_UNREACHABLE), 1);
+	drop(&id);
+	rdma_destroy_event_channel(ch);
+}
+
+static void test_multicast(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	struct rdma_cm_id *id = new_id(ch, RDMA_PS_UDP);
+	struct sockaddr_in a = address(0), group = { .sin_family = AF_INET, .sin_addr.s_addr = inet_addr("239.1.2.3") };
+	static const uint8_t want[16] = { 0xff, 0x12, 0x40, 0x01, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0x0f, 1, 2, 3 };
+	struct rdma_cm_event *ev;
+
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&a), 0);
+	assert_int_equal(rdma_join_multicast(id, (struct sockaddr *)&group, ch), 0);
+	ev = event_of(ch, RDMA_CM_EVENT_MULTICAST_JOIN);
+	assert_ptr_equal(ev->param.ud.private_data, ch);
+	assert_int_equal(ev->param.ud.qp_num, 0xffffff);
+	assert_true(ev->param.ud.ah_attr.dlid >= 0xc000 && ev->param.ud.ah_attr.dlid != 0xffff);
+	assert_memory_equal(ev->param.ud.ah_attr.grh.dgid.raw, want, 16);
+	rdma_ack_cm_event(ev);
+	assert_int_equal(rdma_leave_multicast(id, (struct sockaddr *)&group), 0);
+	/* One that is left before its event was got. */
+	assert_int_equal(rdma_join_multicast(id, (struct sockaddr *)&group, NULL), 0);
+	assert_int_equal(rdma_leave_multicast(id, (struct sockaddr *)&group), 0);
+	quiet(ch);
+	assert_int_equal(rdma_join_multicast(id, (struct sockaddr *)&group, NULL), 0);
+	drop(&id);
+	quiet(ch);
+	rdma_destroy_event_channel(ch);
+}
+
+/* ---- with a second process ---- */
+
+static int told[2], go[2];
+
+static void say(char c) { assert_int_equal(write(told[1], &c, 1), 1); }
+
+static void hear(int fd)
+{
+	char c;
+
+	assert_int_equal(read(fd, &c, 1), 1);
+}
+
+/* The one that holds on to what it has until it is killed. */
+static pid_t other_process(void (*run)(uint16_t port), uint16_t port)
+{
+	pid_t pid;
+
+	assert_int_equal(pipe(told), 0);
+	assert_int_equal(pipe(go), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		run(port);
+		say('x');
+		for (;;)
+			pause();
+	}
+	hear(told[0]);
+	return pid;
+}
+
+static void killed(pid_t pid)
+{
+	int status, i;
+
+	kill(pid, SIGKILL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	for (i = 0; i < 2; i++) {
+		close(told[i]);
+		close(go[i]);
+	}
+}
+
+static void client_asks(uint16_t port)
+{
+	struct rdma_conn_param p = parameters();
+	struct rdma_event_channel *ch = channel();
+
+	assert_int_equal(rdma_connect(resolved(ch, RDMA_PS_TCP, port), &p), 0);
+}
+
+static void client_is_answered(uint16_t port)
+{
+	struct rdma_conn_param p = parameters();
+	struct rdma_event_channel *ch = channel();
+	struct rdma_cm_id *id = resolved(ch, RDMA_PS_TCP, port);
+
+	assert_int_equal(rdma_connect(id, &p), 0);
+	say('a');
+	expect(ch, RDMA_CM_EVENT_CONNECT_RESPONSE);
+}
+
+static void client_connects(uint16_t port)
+{
+	struct rdma_conn_param p = parameters();
+	struct rdma_event_channel *ch = channel();
+	struct rdma_cm_id *id = resolved(ch, RDMA_PS_TCP, port);
+
+	assert_int_equal(rdma_connect(id, &p), 0);
+	say('a');
+	expect(ch, RDMA_CM_EVENT_CONNECT_RESPONSE);
+	assert_int_equal(rdma_establish(id), 0);
+}
+
+static struct rdma_cm_id *request(struct rdma_event_channel *ch)
+{
+	struct rdma_cm_event *ev = event_of(ch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *id = ev->id;
+
+	rdma_ack_cm_event(ev);
+	return id;
+}
+
+/* The connecting process dies in each state: forked before this one has anything of its own. */
+static void test_client_dies(void **state)
+{
+	struct rdma_conn_param p = parameters();
+	struct rdma_event_channel *ch = channel();
+	struct rdma_cm_id *l = listener(ch, RDMA_PS_TCP, 4), *id;
+	pid_t pid;
+
+	pid = other_process(client_asks, port_of(l));
+	killed(pid);
+	id = request(ch);
+	assert_int_equal(rdma_accept(id, &p), -1);
+	assert_int_equal(errno, EINVAL);
+	drop(&id);
+	pid = other_process(client_is_answered, port_of(l));
+	id = request(ch);
+	assert_int_equal(rdma_accept(id, &p), 0);
+	hear(told[0]);
+	killed(pid);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), NOBODY);
+	drop(&id);
+	pid = other_process(client_connects, port_of(l));
+	id = request(ch);
+	assert_int_equal(rdma_accept(id, &p), 0);
+	expect(ch, RDMA_CM_EVENT_ESTABLISHED);
+	hear(told[0]);
+	killed(pid);
+	expect(ch, RDMA_CM_EVENT_DISCONNECTED);
+	quiet(ch);
+	drop(&id);
+	drop(&l);
+	rdma_destroy_event_channel(ch);
+}
+
+static void tell_port(struct rdma_cm_id *id)
+{
+	uint16_t port = port_of(id);
+
+	say('x');
+	assert_int_equal(write(told[1], &port, sizeof(port)), sizeof(port));
+}
+
+static uint16_t told_port(void)
+{
+	uint16_t port;
+
+	assert_int_equal(read(told[0], &port, sizeof(port)), sizeof(port));
+	return port;
+}
+
+static void server_listens(uint16_t port)
+{
+	tell_port(listener(channel(), RDMA_PS_TCP, 4));
+}
+
+static void server_has_request(uint16_t port)
+{
+	struct rdma_event_channel *ch = channel();
+
+	tell_port(listener(ch, RDMA_PS_TCP, 4));
+	request(ch);
+	say('r');
+}
+
+static void server_accepts(uint16_t port)
+{
+	struct rdma_event_channel *ch = channel();
+	struct rdma_conn_param p = parameters();
+
+	tell_port(listener(ch, RDMA_PS_TCP, 4));
+	assert_int_equal(rdma_accept(request(ch), &p), 0);
+	say('r');
+	expect(ch, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void test_server_dies(void **state)
+{
+	struct rdma_conn_param p = parameters();
+	struct rdma_event_channel *ch;
+	struct rdma_cm_id *id;
+	pid_t pid;
+	uint16_t port;
+
+	pid = other_process(server_listens, 0);
+	port = told_port();
+	ch = channel();
+	id = resolved(ch, RDMA_PS_TCP, port);
+	assert_int_equal(rdma_connect(id, &p), 0);
+	killed(pid);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), NOBODY);
+	drop(&id);
+	/* The port is free again, and its name is in nobody's way. */
+	id = resolved(ch, RDMA_PS_TCP, port);
+	assert_int_equal(rdma_connect(id, &p), 0);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), 8);
+	drop(&id);
+	pid = other_process(server_has_request, 0);
+	id = resolved(ch, RDMA_PS_TCP, told_port());
+	assert_int_equal(rdma_connect(id, &p), 0);
+	hear(told[0]);
+	killed(pid);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), NOBODY);
+	drop(&id);
+	pid = other_process(server_accepts, 0);
+	id = resolved(ch, RDMA_PS_TCP, told_port());
+	assert_int_equal(rdma_connect(id, &p), 0);
+	hear(told[0]);
+	expect(ch, RDMA_CM_EVENT_CONNECT_RESPONSE);
+	killed(pid);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), NOBODY);
+	drop(&id);
+	pid = other_process(server_accepts, 0);
+	id = resolved(ch, RDMA_PS_TCP, told_port());
+	assert_int_equal(rdma_connect(id, &p), 0);
+	hear(told[0]);
+	expect(ch, RDMA_CM_EVENT_CONNECT_RESPONSE);
+	assert_int_equal(rdma_establish(id), 0);
+	hear(told[0]);
+	killed(pid);
+	expect(ch, RDMA_CM_EVENT_DISCONNECTED);
+	drop(&id);
+	rdma_destroy_event_channel(ch);
+}
+
+static int try_bind(struct rdma_event_channel *ch, const char *ip, uint16_t port, int reuse, struct rdma_cm_id **ret_id)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = inet_addr(ip) };
+
+	*ret_id = new_id(ch, RDMA_PS_TCP);
+	assert_int_equal(rdma_set_option(*ret_id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &reuse, sizeof(reuse)), 0);
+	return rdma_bind_addr(*ret_id, (struct sockaddr *)&a) ? errno : 0;
+}
+
+static void check_ports(struct rdma_event_channel *ch, uint16_t port)
+{
+	struct rdma_cm_id *id, *other;
+
+	assert_int_equal(try_bind(ch, "127.0.0.1", port, 0, &id), EADDRINUSE);
+	drop(&id);
+	assert_int_equal(try_bind(ch, "0.0.0.0", port, 0, &id), EADDRINUSE);
+	drop(&id);
+	assert_int_equal(try_bind(ch, "127.0.0.1", port, 1, &id), EADDRINUSE);
+	drop(&id);
+	assert_int_equal(try_bind(ch, "127.0.0.2", port, 0, &id), 0);
+	assert_int_equal(rdma_listen(id, 1), 0);
+	drop(&id);
+	assert_int_equal(try_bind(ch, "127.0.0.3", port, 1, &id), 0);
+	assert_int_equal(try_bind(ch, "127.0.0.3", port, 1, &other), 0);
+	assert_int_equal(rdma_listen(id, 1), -1); /* who listens does not share */
+	assert_int_equal(errno, EADDRINUSE);
+	drop(&other);
+	assert_int_equal(rdma_listen(id, 1), 0);
+	drop(&id);
+	assert_int_equal(rdma_create_id(ch, &id, NULL, RDMA_PS_UDP), 0); /* a space of its own */
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&(struct sockaddr_in){ .sin_family = AF_INET,
+										       .sin_port = htons(port) }), 0);
+	drop(&id);
+}
+
+static void test_ports(void **state)
+{
+	struct rdma_event_channel *ch;
+	struct rdma_cm_id *l;
+	pid_t pid;
+
+	pid = other_process(server_listens, 0);
+	ch = channel();
+	check_ports(ch, told_port());
+	killed(pid);
+	l = listener(ch, RDMA_PS_TCP, 1);
+	check_ports(ch, port_of(l));
+	drop(&l);
+	rdma_destroy_event_channel(ch);
+}
+
+/* A child can close what it has inherited, and use channels of its own; the parent's go on. */
+static void child_closes(uint16_t port)
+{
+	struct rdma_event_channel *ch;
+	int fd;
+
+	for (fd = 3; fd < 100; fd++)
+		if (fd != told[1])
+			close(fd);
+	ch = channel();
+	tell_port(listener(ch, RDMA_PS_TCP, 1));
+	rdma_destroy_event_channel(ch);
+}
+
+static void test_fork(void **state)
+{
+	struct pair s = pair_to(CONNECTED);
+	pid_t pid = other_process(child_closes, 0);
+
+	told_port();
+	hear(told[0]);
+	killed(pid);
+	quiet(s.here);
+	quiet(s.there);
+	assert_int_equal(rdma_disconnect(s.client), 0);
+	expect(s.there, RDMA_CM_EVENT_DISCONNECTED);
+	pair_end(&s);
+}
+
+/* ---- the descriptor ---- */
+
+static void test_descriptor(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	struct command h = { .cmd = 99 };
+	struct stat st;
+	char bytes[8] = { 0 };
+	int fd = ch->fd, file[2];
+
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_true(S_ISCHR(st.st_mode));
+	assert_int_equal(write(fd, bytes, 3), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(write(fd, &h, sizeof(h)), -1);
+	assert_int_equal(errno, EINVAL);
+	h = (struct command){ .cmd = CONNECT, .in = 60000 };
+	assert_int_equal(write(fd, &h, sizeof(h)), -1);
+	assert_int_equal(errno, EINVAL);
+	h = (struct command){ .cmd = CREATE_ID };
+	assert_int_equal(write(fd, &h, sizeof(h)), -1);
+	assert_int_equal(errno, EINVAL);
+	/* Another file takes its number: that one is written to. */
+	assert_int_equal(pipe(file), 0);
+	assert_int_equal(dup2(file[1], fd), fd);
+	assert_int_equal(write(fd, "hello", 5), 5);
+	assert_int_equal(read(file[0], bytes, 5), 5);
+	assert_string_equal(bytes, "hello");
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_true(S_ISFIFO(st.st_mode));
+	close(file[0]);
+	close(file[1]);
+	rdma_destroy_event_channel(ch);
+	assert_int_equal(fcntl(fd, F_GETFD), -1);
+}
+
+static void test_any_and_ib(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	struct rdma_cm_id *l = new_id(ch, RDMA_PS_TCP), *id;
+	struct sockaddr_in6 any = { .sin6_family = AF_INET6 };
+	struct rdma_conn_param p = parameters();
+	struct rdma_cm_event *ev;
+
+	/* IPv6's "any" takes IPv4 too; a listener on it has no device yet. */
+	assert_int_equal(rdma_bind_addr(l, (struct sockaddr *)&any), 0);
+	assert_null(l->verbs);
+	assert_int_equal(rdma_listen(l, 0), 0);
+	id = resolved(ch, RDMA_PS_TCP, port_of(l));
+	assert_non_null(id->verbs);
+	assert_int_equal(rdma_connect(id, &p), 0);
+	ev = event_of(ch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_non_null(ev->id->verbs);
+	assert_int_equal(ev->id->route.addr.src_addr.sa_family, AF_INET);
+	assert_int_equal(rdma_destroy_id(ev->id), 0);
+	rdma_ack_cm_event(ev);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), NOBODY);
+	drop(&id);
+	drop(&l);
+	rdma_destroy_event_channel(ch);
+}
+
+static void test_many(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	static struct rdma_cm_id *id[3000];
+	int i;
+
+	for (i = 0; i < 3000; i++) {
+		struct sockaddr_in a = address(0);
+
+		id[i] = new_id(ch, RDMA_PS_TCP);
+		assert_int_equal(rdma_bind_addr(id[i], (struct sockaddr *)&a), 0);
+	}
+	for (i = 0; i < 3000; i++)
+		drop(&id[i]);
+	rdma_destroy_event_channel(ch);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_disconnect), cmocka_unit_test(test_destroyed), cmocka_unit_test(test_channel_closed),
+		cmocka_unit_test(test_reject), cmocka_unit_test(test_nobody), cmocka_unit_test(test_backlog),
+		cmocka_unit_test(test_private_data), cmocka_unit_test(test_qp_attributes), cmocka_unit_test(test_notify),
+		cmocka_unit_test(test_migrate), cmocka_unit_test(test_service), cmocka_unit_test(test_multicast),
+		cmocka_unit_test(test_client_dies), cmocka_unit_test(test_server_dies), cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_fork), cmocka_unit_test(test_descriptor), cmocka_unit_test(test_any_and_ib),
+		cmocka_unit_test(test_many),
+	};
+	char dir[64];
+	int r;
+
+	snprintf(dir, sizeof(dir), "/dev/shm/softrdma-cm-%d", getpid());
+	setenv("SOFTRDMA_DIR", dir, 1);
+	r = cmocka_run_group_tests(tests, NULL, NULL);
+	snprintf(dir, sizeof(dir), "rm -rf /dev/shm/softrdma-cm-%d", getpid());
+	return system(dir) || r;
+}
