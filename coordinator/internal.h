@@ -7,6 +7,7 @@
  *   command.c    requests of commands       names.c    the name service
  *   store.c      the checkpoint directory   manifest.c manifest.json, written and read
  *   conduct_suspend.c  the end of SUSPEND   conduct_late.c  time-outs
+ *   conduct_silent.c   members without an agent
  */
 #pragma once
 
@@ -194,6 +195,9 @@ void conduct_end(struct coordinator *c, bool kill);
 void conduct_retry(uv_timer_t *timer);
 uint32_t conduct_phase(enum state s);
 const char *conduct_state_name(enum state s);
+
+/* conduct_silent.c */
+void conduct_look_at_silent(struct coordinator *c);
 
 /* conduct_suspend.c */
 void conduct_ask_children(struct coordinator *c);

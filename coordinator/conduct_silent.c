@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Members that say nothing to SUSPEND. An exec hands the connection on, also to a program that the loader does not let the agent into: statically
+ * linked, setuid, of another CPU. Such a process is a member that never answers; what it runs is looked at from outside, and the
+ * checkpoint is refused by its name long before the time-out. Owns nothing.
+ *
+ * What runs under the loader's own name (`ld.so PROGRAM`) has no loader either, hence the look for the agent in its mappings; that
+ * a program is only just starting is what SILENT_NS is for.
+ */
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "coordinator/internal.h"
+
+#define SILENT_NS 1000000000u
+#define SILENT_CLOSED_NS 5000000000u /* a process that may not be looked at may still have an agent */
+
+static bool program_has_loader(int fd, const Elf64_Ehdr *e)
+{
+	Elf64_Phdr p;
+
+	for (int i = 0; i < e->e_phnum; i++)
+		if (pread(fd, &p, sizeof(p), (off_t)(e->e_phoff + (uint64_t)i * sizeof(p))) == sizeof(p) &&
+		    p.p_type == PT_INTERP)
+			return true;
+	return false;
+}
+
+static bool program_has_agent(pid_t pid)
+{
+	char path[64], line[4352];
+	bool found = false;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	f = fopen(path, "re");
+	while (f && !found && fgets(line, sizeof(line), f))
+		found = strstr(line, "/libfermata.so") != NULL;
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/* Its real and its effective ids differ: anybody may see that. */
+static bool program_is_privileged(pid_t pid)
+{
+	unsigned int real, effective;
+	char path[64], line[256];
+	bool differ = false;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	while (f && !differ && fgets(line, sizeof(line), f))
+		differ = (sscanf(line, "Uid: %u %u", &real, &effective) == 2 || sscanf(line, "Gid: %u %u", &real, &effective) == 2) &&
+			 real != effective;
+	if (f)
+		fclose(f);
+	return differ;
+}
+
+static const char *program_closed_fault(pid_t pid, uint64_t silent_ns)
+{
+	if (program_is_privileged(pid))
+		return "is setuid or setgid";
+	return silent_ns >= SILENT_CLOSED_NS ? "does not answer, and may not be looked at (has its file capabilities?)," : NULL;
+}
+
+/* Why no agent can be in what @pid runs; NULL: it can, or that is not to be seen yet. */
+static const char *program_fault(pid_t pid, uint64_t silent_ns)
+{
+	const char *fault = NULL;
+	char path[64];
+	Elf64_Ehdr e;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return errno == EACCES || errno == EPERM ? program_closed_fault(pid, silent_ns) : NULL;
+	if (pread(fd, &e, sizeof(e), 0) != sizeof(e) || e.e_ident[EI_CLASS] != ELFCLASS64 || e.e_machine != EM_X86_64)
+		fault = "is not a program for x86-64";
+	else if (!program_has_loader(fd, &e))
+		fault = "is statically linked";
+	close(fd);
+	return fault && !program_has_agent(pid) ? fault : NULL;
+}
+
+/* The name that it has now: the member's is that of before. */
+static void program_name(const struct member *m, char *ret, size_t size)
+{
+	char path[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(ret, size, "%s", m->comm);
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)m->kill_pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, ret, size - 1);
+	if (fd >= 0)
+		close(fd);
+	if (n > 0)
+		ret[n - (ret[n - 1] == '\n')] = 0;
+	for (char *p = ret; *p; p++)
+		if (*p < ' ' || *p > '~')
+			*p = '?';
+}
+
+void conduct_look_at_silent(struct coordinator *c)
+{
+	uint64_t silent_ns = raw_now_ns() - c->state_since_ns;
+	struct member *m;
+
+	if (c->state != STATE_SUSPEND || silent_ns < SILENT_NS)
+		return;
+	list_each(m, &c->members, node) {
+		const char *fault = m->waiting || m->reported || m->kill_pid <= 0 ? NULL : program_fault(m->kill_pid, silent_ns);
+		char name[16];
+
+		if (!fault)
+			continue;
+		program_name(m, name, sizeof(name));
+		conduct_fail(c, -ENOTSUP, "process %u (%s) %s: it cannot be checkpointed, and no checkpoint of the job as long as it runs",
+			     m->pid, name, fault);
+		return;
+	}
+}
