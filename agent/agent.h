@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the files of the agent share. The agent is libfermata.so in a program's process: wrappers that run in the program's
- * threads, and one checkpoint thread that talks to the coordinator, stops the others and writes the image.
+ * threads, a watch thread that waits for a checkpoint and stops the others, and a checkpoint thread that does the rest of it (thread.c).
  *
- * Life of the checkpoint thread (agent/phase.c):
- *
- *   idle --SUSPEND--> stopped --QUIESCE, DRAIN.., WRITE--> written --RESUME--> idle
- *                                                  image: goes on in agent_restarted() --RECREATE ..--> idle
+ *   watch: idle --SUSPEND--> stopped; makes                                                            idle
+ *   checkpoint:                      born --QUIESCE, DRAIN.., WRITE--> written --RESUME--> ends, wakes _/|
+ *                                                    image: agent_restarted() --RECREATE .. RESUME--> makes watch, ends
  */
 #pragma once
 
@@ -45,19 +44,25 @@ struct agent {
 	uint32_t checkpoint;  /* number of the one under way */
 	char fail_text[408];  /* the first cause named in this phase */
 	struct image_context context; /* where the checkpoint thread goes on after a restart */
-	int thread_tid;	      /* the checkpoint thread */
-	uint64_t thread_fs;
+	int watch_tid;
+	bool registered;      /* the coordinator knows us */
 	struct image_restart restart; /* written by the restorer; size 0 but during a restart */
 	bool drop_rights;     /* each thread gives up the capsule's rights as it is let go */
 };
 extern struct agent agent;
 extern struct arena agent_arena;
 
-/* ---- thread.c: the checkpoint thread ---- */
-int agent_thread_start(void);
+/* ---- thread.c: the watch thread and the checkpoint thread ---- */
+/* Makes the watch thread, and waits until none of the program's descriptors but the link is in its table. @body runs in it. */
+int thread_watch_start(void (*body)(void));
+/* In the watch thread, all others stopped: makes the checkpoint thread and waits until it has ended. */
+int thread_checkpoint_run(void (*body)(void));
+void thread_checkpoint_record(struct image_thread *ret); /* what the image has to say of it */
+void thread_checkpoint_await(void); /* until none is left: in the watch thread that it made after a restart */
 
 /* ---- phase.c ---- */
-void agent_loop(void);	   /* body of the checkpoint thread; returns when the link is gone */
+void agent_watch(void);	   /* body of the watch thread; returns when the link is gone */
+void agent_serve(void);	   /* body of the checkpoint thread; returns after RESUME */
 int agent_register(uint32_t flags); /* REGISTER, then WELCOME is taken in */
 
 /* ---- stop.c: the program's threads ---- */
@@ -76,7 +81,9 @@ int stop_init(void); /* installs our handler */
 void stop_forked(void);
 /* In the child of a fork: the parent may have been asked to stop already, the child has not. */
 void phase_forked(void);
-int stop_all(uint32_t timeout_ms); /* 0: every thread but the checkpoint thread stands in our handler */
+int stop_all(uint32_t timeout_ms); /* 0: every thread but the watch thread, the caller, stands in our handler */
+int stop_lend(int (*fn)(void *), void *arg); /* has a stopped thread call @fn; what that answered: 0 or -errno */
+void stop_await_asleep(void);	   /* until the stopped threads and the watch thread sleep in the kernel */
 void stop_release(void);	   /* lets them go */
 struct stop_thread *stop_thread_at(uint32_t index); /* while stopped; NULL past the last; mind its state */
 uint32_t stop_count(void);	   /* threads that stand in our handler */

@@ -115,6 +115,16 @@ bool device_range_next(uint64_t start, uint64_t end, uint64_t *ret_start, uint64
 	return false;
 }
 
+void device_lock(void)
+{
+	lock_acquire(&ranges_lock);
+}
+
+void device_unlock(void)
+{
+	lock_release(&ranges_lock);
+}
+
 void device_forget(void)
 {
 	range_count = 0;

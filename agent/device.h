@@ -13,5 +13,8 @@ void device_range_add(uint64_t start, uint64_t len);
 void device_range_remove(uint64_t start, uint64_t len);
 /* The first device range that overlaps [start, end), clipped to it. */
 bool device_range_next(uint64_t start, uint64_t end, uint64_t *ret_start, uint64_t *ret_end);
+/* Around a fork: the child gets no range list that is half changed. */
+void device_lock(void);
+void device_unlock(void);
 /* After a restart: whatever was there is gone. */
 void device_forget(void);

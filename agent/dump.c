@@ -187,16 +187,16 @@ static struct image_thread *collect_threads(const void *const **ret_fxsave)
 			}
 	fxsave[n] = NULL;
 	*ret_fxsave = fxsave;
-	all[n] = (struct image_thread){ .tid = (uint32_t)agent.thread_tid, .flags = IMAGE_THREAD_AGENT,
-					.context = agent.context, .fs_base = agent.thread_fs, .sigmask = ~0ull,
+	all[n] = (struct image_thread){ .flags = IMAGE_THREAD_AGENT, .context = agent.context, .sigmask = ~0ull,
 					.comm = "fermata" };
+	thread_checkpoint_record(&all[n]);
 	all[n].user_regs[16] = agent.context.rip;
 	all[n].user_regs[19] = agent.context.rsp;
 	all[n].user_regs[4] = agent.context.rbp;
 	all[n].user_regs[5] = agent.context.rbx;
 	all[n].user_regs[17] = 0x33;
 	all[n].user_regs[20] = 0x2b;
-	all[n].user_regs[21] = agent.thread_fs;
+	all[n].user_regs[21] = all[n].fs_base;
 	memcpy(state.process.comm, all[0].comm, sizeof(state.process.comm));
 	return all;
 }
@@ -309,6 +309,7 @@ int dump_write(const struct msg_phase *where, struct msg_phase_done *done)
 		agent_restarted();
 		raw_exit_thread(0);
 	}
+	stop_await_asleep();
 	r = scratch_begin();
 	if (r)
 		return fermata_fail(r, "no address space to make the image of process %u", agent.pid);

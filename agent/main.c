@@ -5,8 +5,10 @@
  *
  * A fork: the handlers of pthread_atfork run for every fork() that glibc makes. Ours are registered first, so prepare runs last and
  * child first. prepare dials: the connection, still nameless, is in the coordinator's queue before the child exists, and the
- * coordinator does not end SUSPEND while a nameless connection is there. Between prepare and the end of parent/child the
- * thread is in a no-checkpoint region, so no process is ever half forked in an image.
+ * coordinator does not end SUSPEND while a nameless connection is there. The child's watch thread proves the key and
+ * registers while the child runs already; it holds the link's lock until then, so an exec waits for it. Who ends before that leaves
+ * a nameless connection that closes. Between prepare and the end of parent/child the thread is in a no-checkpoint region and holds the
+ * locks of whatever the child goes on using, so no process is ever half forked in an image, and none has a lock whose holder is not there.
  *
  * An exec: wrap_exec.c leaves the connection open and names it in FERMATA_FD; the constructor of the new image takes it up again.
  */
@@ -18,9 +20,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "agent/device.h"
 #include "agent/plugins.h"
 #include "agent/wrap.h"
 #include "base/fault.h"
+#include "base/fdpass.h"
 
 struct agent agent = { .link = { .fd = -EBADF } };
 struct arena agent_arena;
@@ -51,7 +55,9 @@ static void fork_prepare(void)
 {
 	fermata_enter();
 	fork_plugins(offsetof(struct fermata_plugin, fork_prepare));
+	device_lock();
 	dialled = agent.active ? dial() : -EBADF;
+	lock_acquire(&agent_arena.lock);
 }
 
 static void fork_parent(void)
@@ -59,6 +65,8 @@ static void fork_parent(void)
 	if (dialled >= 0)
 		raw_close(dialled);
 	dialled = -EBADF;
+	lock_release(&agent_arena.lock);
+	device_unlock();
 	fork_plugins(offsetof(struct fermata_plugin, fork_parent));
 	fermata_leave();
 }
@@ -86,28 +94,59 @@ static void drop_link(void)
 	agent.link.fd = -EBADF;
 }
 
+/* The watch thread's own table has no standard error: the program's is borrowed. */
+static void warn_alone(int err)
+{
+	int fd = fdpass_take((int)agent.pid, 2);
+
+	if (fd >= 0)
+		RAW3(SYS_dup3, fd, 2, 0);
+	log_warn("the child of a fork is outside the job: no connection to the coordinator in %s (errno %d)", agent.jobdir, -err);
+	raw_close(fd);
+	raw_close(2);
+}
+
+/* In the watch thread of the child; fork_child has taken the link's lock for it. */
+static void join_forked(void)
+{
+	int r = link_open(&agent.link, agent.link.fd, agent.key);
+
+	if (!r)
+		r = agent_register(MSG_REGISTER_FORKED);
+	if (r)
+		agent.active = false;
+	lock_release(&agent.link_lock);
+	if (r)
+		warn_alone(r);
+	else
+		agent_watch();
+}
+
 static void fork_child(void)
 {
-	int fd = dialled, r = fd < 0 ? fd : 0;
+	int r = dialled;
 
 	dialled = -EBADF;
 	memset(&fermata_thread, 0, sizeof(fermata_thread));
 	agent.link_lock = (struct lock){ 0 };
-	agent_arena.lock = (struct lock){ 0 };
+	lock_release(&agent_arena.lock);
+	device_unlock();
 	agent.pid = (uint32_t)raw_getpid();
+	agent.registered = false;
 	stop_forked();
 	phase_forked();
 	drop_link();
+	fork_plugins(offsetof(struct fermata_plugin, fork_child));
 	if (!agent.active)
 		return;
-	fork_plugins(offsetof(struct fermata_plugin, fork_child));
-	if (!r)
-		r = connect_link(fd);
-	if (!r)
-		r = agent_register(MSG_REGISTER_FORKED);
-	if (!r)
-		r = agent_thread_start();
-	if (r) {
+	if (r >= 0)
+		r = agent.link.fd = fd_reserve(r);
+	if (r >= 0) {
+		lock_acquire(&agent.link_lock);
+		r = thread_watch_start(join_forked);
+	}
+	if (r < 0) {
+		agent.link_lock = (struct lock){ 0 };
 		log_warn("the child of a fork is outside the job: no connection to the coordinator in %s (errno %d)",
 			 agent.jobdir, -r);
 		agent.active = false;
@@ -185,7 +224,7 @@ __attribute__((constructor)) static void agent_main(void)
 	if (!r)
 		r = join();
 	if (!r)
-		r = agent_thread_start();
+		r = thread_watch_start(agent_watch);
 	if (r) {
 		log_error("this process cannot be checkpointed: no coordinator in %s (errno %d)", agent.jobdir, -r);
 		agent.active = false;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the checkpoint thread does: it waits for the coordinator's phases, runs the hooks of each and answers. Legal moves, as in
+ * What the coordinator's phases do in this process: the hooks of each are run, and how it went is answered. Legal moves, as in
  * doc/protocol.md:
  *
  *   idle -> SUSPEND -> QUIESCE -> DRAIN (rounds) -> WRITE -> RESUME -> idle
  *   any of them -> RESUME with a reason (the checkpoint has failed) -> idle
  *   a lost link in any of them: as RESUME with -ECONNRESET, then the thread ends and the program runs on alone
+ *
+ * Idle, the watch thread reads the link. When it has stopped the program's threads it makes the checkpoint thread, which reads the link from
+ * there on, up to RESUME or the link's loss, and ends. So `stopped` says as well which of them it is.
  *
  * The frame that ends a phase carries the first cause that a hook named with fermata_fail. exec takes link_lock for good, so the
  * lock is held only while a frame is on its way, never while waiting for one.
@@ -26,7 +29,8 @@
 #define STOP_TIMEOUT_MS 20000u
 
 static uint32_t timeout_ms = STOP_TIMEOUT_MS;
-static bool stopped; /* between SUSPEND and RESUME */
+static bool stopped; /* the program's threads stand, the checkpoint thread is at work */
+static struct msg_phase suspended; /* the SUSPEND that it begins with */
 static uint32_t children[CHILDREN_MAX];
 
 int fermata_fail(int err, const char *fmt, ...)
@@ -41,17 +45,22 @@ int fermata_fail(int err, const char *fmt, ...)
 	return err;
 }
 
+/* In the watch thread. A process whose last thread has ended without an end of the process is let go: only we held it. */
+static int stop_threads(void)
+{
+	int r = stop_all(timeout_ms / 4 * 3); /* so that we name the thread before the coordinator names us */
+
+	if (r < 0)
+		return fermata_fail(r, "the threads of process %u do not stop (errno %d)", agent.pid, -r);
+	if (!stop_count())
+		raw_exit_thread(0);
+	return 0;
+}
+
 static int suspend(struct msg_phase_done *done)
 {
-	int r;
+	int r = children_list(children, CHILDREN_MAX);
 
-	if (!stopped) {
-		stopped = true;
-		r = stop_all(timeout_ms / 4 * 3); /* so that we name the thread before the coordinator names us */
-		if (r < 0)
-			return fermata_fail(r, "the threads of process %u do not stop (errno %d)", agent.pid, -r);
-	}
-	r = children_list(children, CHILDREN_MAX);
 	if (r < 0)
 		return fermata_fail(r, "cannot list the children of process %u (errno %d)", agent.pid, -r);
 	done->children = (uint32_t)r < CHILDREN_MAX ? (uint32_t)r : CHILDREN_MAX;
@@ -103,19 +112,14 @@ static int drain(uint32_t round)
 /* The threads go last: one that forks at once must not give its child what is left of this checkpoint. */
 static void resume(int reason)
 {
-	bool was = stopped;
-
-	if (was) {
-		fd_resume(reason);
-		for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
-			if ((*p)->resume)
-				(*p)->resume();
-		records_free();
-	}
+	fd_resume(reason);
+	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
+		if ((*p)->resume)
+			(*p)->resume();
+	records_free();
 	names_clear();
 	stopped = false;
-	if (was)
-		stop_release();
+	stop_release();
 }
 
 static int each_restart_hook(int (*fds)(void), size_t hook)
@@ -146,18 +150,29 @@ static int recreate(void)
 	return r;
 }
 
+static void watch_restarted(void)
+{
+	thread_checkpoint_await();
+	agent_watch();
+}
+
 static void restart_done(void)
 {
+	int r;
+
 	fd_restarted();
 	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
 		if ((*p)->restarted)
 			(*p)->restarted();
 	records_free();
 	names_clear();
-	stopped = false;
 	agent.drop_rights = agent.restart.caps;
 	memset(&agent.restart, 0, sizeof(agent.restart));
 	stop_drop_rights();
+	r = thread_watch_start(watch_restarted);
+	if (r)
+		log_error("process %u cannot be checkpointed again: no new thread (errno %d)", agent.pid, -r);
+	stopped = false;
 	stop_release();
 }
 
@@ -165,7 +180,6 @@ static int run(const struct msg_phase *m, struct msg_phase_done *done)
 {
 	switch (m->phase) {
 	case PHASE_SUSPEND:
-		agent.checkpoint = m->checkpoint;
 		return suspend(done);
 	case PHASE_QUIESCE:
 		return quiesce();
@@ -224,31 +238,67 @@ static int fault_at(const struct msg_phase *m, bool after)
 	return r ? fermata_fail(r, "process %u fails here because FERMATA_FAULT asks for it", agent.pid) : 0;
 }
 
+/* @status: what has become of the phase so far. */
+static int serve(const struct msg_phase *m, int status)
+{
+	struct msg_phase_done done = { .status = status };
+
+	if (!done.status)
+		done.status = run(m, &done);
+	if (done.status >= 0 && fault_at(m, true))
+		done.status = -EIO;
+	return answer(m, &done);
+}
+
+static void take_resume(const struct msg_phase *m)
+{
+	if (agent.restart.size) {
+		restart_done();
+		return;
+	}
+	(void)fault_at(m, false);
+	if (stopped)
+		resume(m->reason);
+	names_clear();
+	(void)fault_at(m, true);
+}
+
+/* The threads run: only SUSPEND can be. */
+static int take_idle(const struct msg_phase *m, int status)
+{
+	if (!status && m->phase != PHASE_SUSPEND)
+		status = fermata_fail(-EPROTO, "the coordinator asks for phase %u of a process that runs", m->phase);
+	if (!status)
+		status = stop_threads();
+	if (!status) {
+		agent.checkpoint = m->checkpoint;
+		suspended = *m;
+		stopped = true;
+		status = thread_checkpoint_run(agent_serve);
+		if (!status)
+			return 0;
+		stopped = false;
+		stop_release();
+		fermata_fail(status, "process %u may have no more threads (errno %d)", agent.pid, -status);
+	}
+	return serve(m, status);
+}
+
 static int take_phase(const struct link_message *lm)
 {
 	struct msg_phase m;
-	struct msg_phase_done done;
+	int status;
 
 	if (lm->length < sizeof(m))
 		return -EPROTO;
 	memcpy(&m, lm->data, sizeof(m));
 	agent.fail_text[0] = 0;
-	memset(&done, 0, sizeof(done));
-	if (m.phase == PHASE_RESUME && agent.restart.size) {
-		restart_done();
-		return 0;
-	}
-	done.status = fault_at(&m, false);
 	if (m.phase == PHASE_RESUME) {
-		resume(m.reason);
-		(void)fault_at(&m, true);
+		take_resume(&m);
 		return 0;
 	}
-	if (!done.status)
-		done.status = run(&m, &done);
-	if (done.status >= 0 && fault_at(&m, true))
-		done.status = -EIO;
-	return answer(&m, &done);
+	status = fault_at(&m, false);
+	return stopped ? serve(&m, status) : take_idle(&m, status);
 }
 
 static int take(const struct link_message *m)
@@ -294,6 +344,7 @@ int agent_register(uint32_t flags)
 		return -EPROTO;
 	agent.member = ((const struct msg_welcome *)(const void *)in.data)->member;
 	timeout_ms = ((const struct msg_welcome *)(const void *)in.data)->timeout_ms;
+	agent.registered = true;
 	return 0;
 }
 
@@ -308,22 +359,39 @@ static bool wait_for_frame(void)
 	return r > 0;
 }
 
-void agent_loop(void)
+static int take_frame(void)
 {
 	struct link_message m;
+	int r;
+
+	if (!wait_for_frame())
+		return -ECONNRESET;
+	lock_acquire(&agent.link_lock);
+	r = link_receive(&agent.link, &m, (int)timeout_ms);
+	lock_release(&agent.link_lock);
+	return r ? r : take(&m);
+}
+
+void agent_watch(void)
+{
+	while (!take_frame())
+		;
+}
+
+void agent_serve(void)
+{
 	int r = 0;
 
-	while (!r && wait_for_frame()) {
-		lock_acquire(&agent.link_lock);
-		r = link_receive(&agent.link, &m, (int)timeout_ms);
-		lock_release(&agent.link_lock);
-		if (!r)
-			r = take(&m);
-	}
+	if (!agent.restart.size)
+		r = serve(&suspended, 0);
+	while (!r && stopped)
+		r = take_frame();
 	if (agent.restart.size) { /* half restarted and nobody to go on with: such a process must not run */
 		log_error("the coordinator is gone in the middle of the restart");
 		raw_exit_group(5);
 	}
-	log_debug("the link is gone (errno %d); the program goes on without checkpoints", -r);
-	resume(-ECONNRESET);
+	if (stopped) {
+		log_debug("the link is gone (errno %d); the program goes on without checkpoints", -r);
+		resume(-ECONNRESET);
+	}
 }

@@ -62,5 +62,5 @@ void agent_restarted(void)
 			  agent.restart.rundir, -err);
 		raw_exit_group(5);
 	}
-	agent_loop();
+	agent_serve();
 }

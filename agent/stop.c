@@ -2,16 +2,20 @@
 /*
  * Stopping and releasing the program's threads. Owns the table of threads and our signal.
  *
- * The checkpoint thread queues our signal to each thread with the number of its slot and of this stop (epoch) as the value. The handler
+ * The watch thread queues our signal to each thread with the number of its slot and of this stop (epoch) as the value. The handler
  * runs with all signals blocked and does one of three things:
  *
  *   - the epoch is not the present one (a late signal of an attempt that was given up): return;
  *   - the thread is between fermata_enter and fermata_leave: note the value, return; leave sends it again to itself;
  *   - else: take the slot (ASKED -> ENTERED), note what the kernel knows of the thread, arch_context_save, say STOPPED, wait until
- *     stop.word changes. What is needed after the wait lies on the thread's own stack: the next stop may have begun by then.
+ *     stop.word names another epoch. What is needed after the wait lies on the thread's own stack: the next stop may have begun by then.
  *
  * While threads run, the numbers of free descriptors are theirs: a shell that moves a pipe to descriptor 3 must not hit a file of
- * /proc that we have open there. So the stopping is done by a helper thread with a table of descriptors of its own.
+ * /proc that we have open there. So the watch thread does the stopping, whose table of descriptors is its own (thread.c).
+ *
+ * A stopped thread lends itself once: stop_lend() sets a bit beside the epoch, and the one that clears it runs a function for us.
+ * It goes back to sleep, and before memory is written stop_await_asleep() looks that each thread of ours sleeps: a word that changed
+ * between its summing and its writing, though it be dead stack, would make the image a damaged one.
  *
  * Why none escapes. A thread can be made only by a thread that runs; the table is read again until one whole pass over
  * /proc/self/task finds nobody who is not stopped; a thread that is being made inherits a mask with all signals blocked
@@ -29,27 +33,28 @@
 #include "agent/agent.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <linux/capability.h>
 
 #include "agent/arch/x86_64/context.h"
 #include "agent/wrap.h"
-#include "base/thread.h"
 
 #define TABLE_FIRST 64u
 #define FIRST_PATIENCE_NS 100000000u
-#define HELPER_STACK (64u << 10)
+#define LEND 1u
+#define LENT_PENDING 1
 
 static struct {
-	_Atomic uint32_t word;	  /* epoch of the stop in force; 0: none. Futex of the stopped threads */
-	_Atomic uint32_t stopped; /* futex of the checkpoint thread */
+	_Atomic uint32_t word;	  /* epoch of the stop in force (0: none) << 1 | LEND. Futex of the stopped threads */
+	_Atomic uint32_t stopped; /* futex of the watch thread */
 	_Atomic uint32_t arrived; /* after a restart */
-	uint32_t epoch;
+	_Atomic int32_t lent;	  /* LENT_PENDING, or what @lend has answered */
+	int (*lend)(void *);
+	void *lend_arg;
+	uint32_t epoch;		  /* 31 bits */
 	struct stop_thread **table; /* slots do not move: handlers hold their addresses */
 	uint32_t count, room;
-	int helper; /* tid of the thread that does the stopping */
 } stop;
 
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
@@ -118,10 +123,23 @@ void stop_drop_rights(void)
 	RAW2(SYS_capset, &h, none);
 }
 
+static uint32_t epoch_in_force(void)
+{
+	return atomic_load_explicit(&stop.word, memory_order_acquire) >> 1;
+}
+
 static void wait_while_stopped(uint32_t epoch)
 {
-	while (atomic_load_explicit(&stop.word, memory_order_acquire) == epoch)
-		raw_futex((uint32_t *)&stop.word, FUTEX_WAIT_PRIVATE, epoch, NULL, 0);
+	uint32_t word;
+
+	while ((word = atomic_load_explicit(&stop.word, memory_order_acquire)) >> 1 == epoch) {
+		if (word & LEND && atomic_compare_exchange_strong(&stop.word, &word, word & ~LEND)) {
+			atomic_store(&stop.lent, stop.lend(stop.lend_arg));
+			raw_futex((uint32_t *)&stop.lent, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
+		} else {
+			raw_futex((uint32_t *)&stop.word, FUTEX_WAIT_PRIVATE, word, NULL, 0);
+		}
+	}
 }
 
 static void handler(int sig, siginfo_t *info, void *context)
@@ -132,7 +150,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	bool restarted;
 
 	(void)sig;
-	if (info->si_code != SI_QUEUE || !epoch || atomic_load(&stop.word) != epoch)
+	if (info->si_code != SI_QUEUE || !epoch || epoch_in_force() != epoch)
 		return;
 	if (fermata_thread.depth) {
 		fermata_thread.reserved = epoch;
@@ -181,7 +199,7 @@ void fermata_stop_here(void)
 	struct stop_thread self = { .tid = raw_gettid() };
 
 	fermata_thread.pending = 0;
-	if (atomic_load(&stop.word) == epoch)
+	if (epoch_in_force() == epoch)
 		ask(&self, slot, epoch);
 }
 
@@ -218,15 +236,23 @@ static struct stop_thread *slot_find(int tid)
 	return NULL;
 }
 
-static bool is_zombie(int tid)
+/* As the third field of proc_pid_stat(5); X as well if it is gone. */
+static char state_of(int tid)
 {
 	char path[64], buf[512], *p;
 
 	fm_format(path, sizeof(path), "/proc/self/task/%d/stat", tid);
 	if (raw_read_file(path, buf, sizeof(buf)) < 0)
-		return true;
+		return 'X';
 	p = strrchr(buf, ')');
-	return p && (p[2] == 'Z' || p[2] == 'X');
+	return p ? p[2] : 'X';
+}
+
+static bool is_zombie(int tid)
+{
+	char state = state_of(tid);
+
+	return state == 'Z' || state == 'X';
 }
 
 struct pass {
@@ -243,7 +269,7 @@ static int pass_task(const char *name, void *arg)
 
 	while (*name >= '0' && *name <= '9')
 		tid = tid * 10 + *name++ - '0';
-	if (tid == agent.thread_tid || tid == stop.helper)
+	if (tid == agent.watch_tid)
 		return 0;
 	t = slot_find(tid);
 	if (t) {
@@ -289,12 +315,11 @@ static int attempt(uint64_t limit)
 {
 	struct timespec nap = { 0, 2000000 };
 
-	if (++stop.epoch == 0)
-		stop.epoch = 1;
+	stop.epoch = stop.epoch < UINT32_MAX >> 1 ? stop.epoch + 1 : 1;
 	stop.count = 0;
 	atomic_store(&stop.stopped, 0);
 	atomic_store(&stop.arrived, 0);
-	atomic_store(&stop.word, stop.epoch);
+	atomic_store(&stop.word, stop.epoch << 1);
 	for (;;) {
 		uint32_t seen = atomic_load(&stop.stopped);
 		struct pass pass = { 0 };
@@ -324,7 +349,7 @@ static void give_up(void)
 	stop_release();
 }
 
-static int stop_in_turns(uint32_t timeout_ms)
+int stop_all(uint32_t timeout_ms)
 {
 	uint64_t now = raw_now_ns(), limit = now + (uint64_t)timeout_ms * 1000000u, patience = FIRST_PATIENCE_NS;
 	struct timespec breath = { 0, 1000000 };
@@ -347,35 +372,32 @@ static int stop_in_turns(uint32_t timeout_ms)
 	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
-struct apart {
-	uint32_t timeout_ms;
-	int result;
-};
-
-static void stop_apart(void *arg)
+int stop_lend(int (*fn)(void *), void *arg)
 {
-	struct apart *a = arg;
-
-	stop.helper = raw_gettid();
-	if (!RAW1(SYS_unshare, CLONE_FILES))
-		RAW3(SYS_close_range, 0, ~0u, 0);
-	a->result = stop_in_turns(a->timeout_ms);
+	stop.lend = fn;
+	stop.lend_arg = arg;
+	atomic_store(&stop.lent, LENT_PENDING);
+	atomic_fetch_or(&stop.word, LEND);
+	raw_futex((uint32_t *)&stop.word, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
+	while (atomic_load(&stop.lent) == LENT_PENDING)
+		raw_futex((uint32_t *)&stop.lent, FUTEX_WAIT_PRIVATE, LENT_PENDING, NULL, 0);
+	return atomic_load(&stop.lent);
 }
 
-int stop_all(uint32_t timeout_ms)
+static void await_asleep(int tid)
 {
-	struct apart a = { .timeout_ms = timeout_ms };
-	struct raw_thread helper;
-	void *stack = raw_mmap(NULL, HELPER_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	int r;
+	char state;
 
-	if (raw_is_error(stack))
-		return (int)(long)stack;
-	r = raw_thread_spawn(&helper, stop_apart, &a, stack, HELPER_STACK);
-	if (!r)
-		raw_thread_join(&helper);
-	raw_munmap(stack, HELPER_STACK);
-	return r ? r : a.result;
+	while ((state = state_of(tid)) == 'R' || state == 'D')
+		RAW0(SYS_sched_yield);
+}
+
+void stop_await_asleep(void)
+{
+	await_asleep(agent.watch_tid);
+	for (uint32_t i = 0; i < stop.count; i++)
+		if (atomic_load(&stop.table[i]->state) == STOP_STOPPED)
+			await_asleep(stop.table[i]->tid);
 }
 
 void stop_release(void)

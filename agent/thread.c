@@ -1,40 +1,46 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The checkpoint thread: how it is made and what it stands on.
+ * The agent's two threads: how they are made and what they stand on. Owns their stacks.
  *
- * It is a bare clone. libc does not know it: `__libc_single_threaded` stays true, the program's last pthread_exit ends
- * the process. Its thread pointer names the end of a zeroed block:
+ *   watch thread	lives with the process. Its table of descriptors is its own, with the link in it and nothing else: a table that
+ *			two threads share makes the kernel count every use of a descriptor, which a program with one thread would
+ *			pay in each system call. It waits for SUSPEND and stops the program's threads.
+ *   checkpoint thread	lives while the threads stand still, and in the image. It has the program's table. Only a thread that has
+ *			that table can make it: a stopped one does (stop_lend).
+ *
+ * Never do both run: the watch thread waits for the end of the checkpoint thread, which the kernel tells by clearing its tid.
+ *
+ * Both are bare clones. libc does not know them: `__libc_single_threaded` stays true, the program's last pthread_exit ends
+ * the process. The thread pointer names the end of a zeroed block:
  *
  *   | initial-exec TLS of all libraries (zero) ... | tcb: self pointer at 0 and 16, canary at 40, guard at 48 |
  *
  * which is enough for our own TLS words and for errno; any libc function with more thread state would fail there.
- * All signals are blocked in it: a signal for the process always goes to a thread of the program.
+ * All signals are blocked in them: a signal for the process always goes to a thread of the program.
  */
 #include "agent/agent.h"
 
-#include <errno.h>
-#include <sched.h>
 #include <string.h>
 
-#include "agent/arch/x86_64/context.h"
+#include "base/thread.h"
 
 #define THREAD_STACK (256u << 10)
 #define THREAD_TLS (64u << 10)
-#define THREAD_TCB 4096u
+#define THREAD_TCB FM_PAGE_SIZE
+#define FDS_MAX 65536u
+#define THREAD_SIZE (FM_PAGE_SIZE + THREAD_STACK + THREAD_TLS + THREAD_TCB)
 
-#define THREAD_FLAGS                                                                                   \
-	(CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS)
+struct block {
+	char *start; /* guard page, stack, TLS, tcb; kept for the life of the process */
+	struct raw_thread thread;
+};
 
-static char *thread_block; /* guard page, stack, TLS; kept for the life of the process */
+static struct block watch, checkpoint;
+static _Atomic uint32_t apart; /* the watch thread has its own table */
 
-static void thread_body(void *arg)
+static char *tcb_of(const struct block *b)
 {
-	uint64_t all = ~0ull;
-
-	(void)arg;
-	raw_sigprocmask(SIG_SETMASK, &all, NULL);
-	agent.thread_tid = raw_gettid();
-	agent_loop();
+	return b->start + THREAD_SIZE - THREAD_TCB;
 }
 
 /* Copies the stack canary and the pointer guard of the calling thread: code compiled with them reads them there. */
@@ -50,30 +56,92 @@ static void tcb_fill(char *tcb)
 	memcpy(tcb + 48, &guard, 8);
 }
 
-int agent_thread_start(void)
+/* Zeroed also where a thread of this process, or of the parent that we were forked from, has stood there before. */
+static int block_prepare(struct block *b)
 {
-	size_t len = FM_PAGE_SIZE + THREAD_STACK + THREAD_TLS + THREAD_TCB;
-	uint64_t all = ~0ull, old;
-	char *tcb;
-	long tid;
-
-	if (!thread_block) {
-		char *p = raw_mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (b->start) {
+		RAW3(SYS_madvise, b->start + FM_PAGE_SIZE, THREAD_SIZE - FM_PAGE_SIZE, 4 /* MADV_DONTNEED */);
+	} else {
+		char *p = raw_mmap(NULL, THREAD_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		if (raw_is_error(p))
 			return (int)(long)p;
 		raw_mprotect(p, FM_PAGE_SIZE, PROT_NONE);
-		thread_block = p;
+		b->start = p;
 	}
-	tcb = thread_block + FM_PAGE_SIZE + THREAD_STACK + THREAD_TLS;
-	memset(tcb - THREAD_TLS, 0, THREAD_TLS);
-	tcb_fill(tcb);
-	agent.thread_fs = (uint64_t)tcb;
-	raw_sigprocmask(SIG_SETMASK, &all, &old); /* the new thread begins with our mask */
-	tid = arch_clone(THREAD_FLAGS, thread_block + FM_PAGE_SIZE + THREAD_STACK, tcb, thread_body, NULL);
-	raw_sigprocmask(SIG_SETMASK, &old, NULL);
-	if (tid < 0)
-		return (int)tid;
-	agent.thread_tid = (int)tid;
+	tcb_fill(tcb_of(b));
 	return 0;
+}
+
+static int block_run(struct block *b, bool own_files, void (*body)(void *), void *arg)
+{
+	return raw_thread_spawn_apart(&b->thread, tcb_of(b), own_files, body, arg, b->start + FM_PAGE_SIZE, THREAD_STACK);
+}
+
+static void close_stretch(unsigned int first, unsigned int last)
+{
+	if (!RAW3(SYS_close_range, first, last, 0)) /* Linux 5.9; a container's filter may not know it */
+		return;
+	for (unsigned int fd = first; fd <= last && fd < FDS_MAX; fd++)
+		raw_close((int)fd);
+}
+
+/* Descriptors are closed here for this table alone; the program's, and its file locks, are not touched by that. */
+static void watch_main(void *body)
+{
+	const unsigned int fd = (unsigned int)agent.link.fd;
+
+	if (fd)
+		close_stretch(0, fd - 1);
+	close_stretch(fd + 1, ~0u);
+	agent.watch_tid = raw_gettid();
+	atomic_store(&apart, 1);
+	raw_futex((uint32_t *)&apart, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
+	((void (*)(void))body)();
+}
+
+int thread_watch_start(void (*body)(void))
+{
+	int r = block_prepare(&watch);
+
+	atomic_store(&apart, 0);
+	if (!r)
+		r = block_run(&watch, true, watch_main, (void *)body);
+	while (!r && !atomic_load(&apart)) /* until then it holds copies of the program's descriptors */
+		raw_futex((uint32_t *)&apart, FUTEX_WAIT_PRIVATE, 0, NULL, 0);
+	return r;
+}
+
+static void checkpoint_main(void *body)
+{
+	((void (*)(void))body)();
+}
+
+/* Runs in a stopped thread. */
+static int checkpoint_spawn(void *body)
+{
+	int r = block_prepare(&checkpoint);
+
+	return r ? r : block_run(&checkpoint, false, checkpoint_main, body);
+}
+
+int thread_checkpoint_run(void (*body)(void))
+{
+	int r = stop_lend(checkpoint_spawn, (void *)body);
+
+	if (!r)
+		raw_thread_join(&checkpoint.thread);
+	return r;
+}
+
+void thread_checkpoint_record(struct image_thread *ret)
+{
+	ret->tid = checkpoint.thread.tid;
+	ret->fs_base = (uint64_t)tcb_of(&checkpoint);
+	ret->clear_child_tid = (uint64_t)&checkpoint.thread.tid;
+}
+
+void thread_checkpoint_await(void)
+{
+	raw_thread_join(&checkpoint.thread);
 }

@@ -77,6 +77,16 @@ struct exec_state {
 	char preload[4096];
 };
 
+static void exec_failed(struct exec_state *s)
+{
+	if (!s->member)
+		return;
+	raw_fcntl(agent.link.fd, F_SETFD, FD_CLOEXEC);
+	lock_release(&agent.link_lock);
+	raw_sigprocmask(SIG_SETMASK, &s->mask, NULL);
+	fermata_leave();
+}
+
 static void exec_begin(struct exec_state *s)
 {
 	const uint64_t ours = 1ull << (agent.signal - 1);
@@ -88,18 +98,13 @@ static void exec_begin(struct exec_state *s)
 	fermata_enter();
 	raw_sigprocmask(SIG_BLOCK, &ours, &s->mask);
 	lock_acquire(&agent.link_lock);
+	if (!agent.active) { /* a fork's child that could not join */
+		exec_failed(s);
+		s->member = false;
+		return;
+	}
 	raw_fcntl(agent.link.fd, F_SETFD, 0);
 	fm_format(s->fd_entry, sizeof(s->fd_entry), "FERMATA_FD=%d", agent.link.fd);
-}
-
-static void exec_failed(struct exec_state *s)
-{
-	if (!s->member)
-		return;
-	raw_fcntl(agent.link.fd, F_SETFD, FD_CLOEXEC);
-	lock_release(&agent.link_lock);
-	raw_sigprocmask(SIG_SETMASK, &s->mask, NULL);
-	fermata_leave();
 }
 
 #define WITH_ENV(env, call)                                                                \

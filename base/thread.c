@@ -11,21 +11,32 @@
 #include "base/arch/x86_64/thread.h"
 #include "base/sys.h"
 
-int raw_thread_spawn(struct raw_thread *t, void (*fn)(void *), void *arg, void *stack, size_t stack_size)
+static int spawn(struct raw_thread *t, unsigned long flags, void *tls, void (*fn)(void *), void *arg, char *stack_top)
 {
-	const unsigned long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
-				    CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
 	uint64_t all = ~0ull, old;
 	long r;
 
-	raw_sigprocmask(SIG_SETMASK, &all, &old);
-	r = arch_thread_clone(flags, (char *)stack + stack_size, &t->tid, &t->tid, fn, arg);
+	flags |= CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_PARENT_SETTID |
+		 CLONE_CHILD_CLEARTID;
+	raw_sigprocmask(SIG_SETMASK, &all, &old); /* the new thread begins with our mask */
+	r = arch_thread_clone(flags, stack_top, &t->tid, &t->tid, tls, fn, arg);
 	raw_sigprocmask(SIG_SETMASK, &old, NULL);
 	if (r < 0) {
 		t->tid = 0;
 		return (int)r;
 	}
 	return 0;
+}
+
+int raw_thread_spawn(struct raw_thread *t, void (*fn)(void *), void *arg, void *stack, size_t stack_size)
+{
+	return spawn(t, CLONE_FILES, NULL, fn, arg, (char *)stack + stack_size);
+}
+
+int raw_thread_spawn_apart(struct raw_thread *t, void *tls, bool own_files, void (*fn)(void *), void *arg, void *stack,
+			   size_t stack_size)
+{
+	return spawn(t, CLONE_SETTLS | (own_files ? 0 : CLONE_FILES), tls, fn, arg, (char *)stack + stack_size);
 }
 
 void raw_thread_join(struct raw_thread *t)

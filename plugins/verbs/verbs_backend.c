@@ -93,3 +93,9 @@ int verbs_backend_load(void)
 	lock_release(&load_lock);
 	return load_state == 1 ? 0 : load_state;
 }
+
+/* Another thread of the parent may have been loading: libc, which fork looks after, decides whether the child can. */
+void verbs_backend_forked(void)
+{
+	load_lock = (struct lock){ 0 };
+}

@@ -95,6 +95,16 @@ EXPORT void ibv_free_device_list(struct ibv_device **list)
 	fermata_leave();
 }
 
+void verbs_devices_lock(void)
+{
+	lock_acquire(&list_lock);
+}
+
+void verbs_devices_unlock(void)
+{
+	lock_release(&list_lock);
+}
+
 /* Restart: the shadows find their device again, by name, else the one at their place, else the first. */
 int verbs_devices_renew(void)
 {

@@ -47,6 +47,7 @@ extern struct verbs_backend verbs_backend HIDDEN;
 
 /* Loads the device's library once; 0 or -errno. Not to be called between fermata_enter and leave: it takes libc's locks. */
 int verbs_backend_load(void);
+void verbs_backend_forked(void);
 
 extern struct lock verbs_lock HIDDEN; /* lists, handle table */
 extern struct list verbs_devices HIDDEN, verbs_contexts HIDDEN;
@@ -396,6 +397,8 @@ int verbs_fabric_learn(void);	/* restart, RECONNECT: everybody's */
 
 /* ---- restart ---- */
 int verbs_devices_renew(void);
+void verbs_devices_lock(void); /* around a fork */
+void verbs_devices_unlock(void);
 int verbs_context_recreate(struct shadow_context *c);
 int verbs_pd_recreate(struct shadow_context *c, struct shadow_pd *pd);
 int verbs_mr_recreate(struct shadow_context *c, struct shadow_mr *mr);

@@ -7,12 +7,14 @@
 
 static void fork_prepare(void)
 {
+	verbs_devices_lock();
 	lock_acquire(&verbs_lock);
 }
 
 static void fork_parent(void)
 {
 	lock_release(&verbs_lock);
+	verbs_devices_unlock();
 }
 
 static void fork_child(void)
@@ -22,6 +24,8 @@ static void fork_child(void)
 	list_each_safe(c, next, &verbs_contexts, link)
 		list_del(&c->link);
 	lock_release(&verbs_lock);
+	verbs_devices_unlock();
+	verbs_backend_forked();
 }
 
 const struct fermata_plugin plugin_verbs = {

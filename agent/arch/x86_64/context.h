@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* CPU code of the agent: a setjmp whose second return is made by the restorer, thread pointers, thread creation. */
+/* CPU code of the agent: a setjmp whose second return is made by the restorer, thread pointers. */
 #pragma once
 
 #include "base/sys.h"
@@ -7,9 +7,6 @@
 
 /* 0 when it saves; 1 when the restorer comes back to it. What the caller kept in memory is as it was when dumped. */
 int arch_context_save(struct image_context *ctx) __attribute__((returns_twice));
-
-/* clone(2) onto @stack_top; the child calls fn(arg) and never returns. The tid or -errno. */
-long arch_clone(unsigned long flags, void *stack_top, void *tls, void (*fn)(void *), void *arg);
 
 static inline uint64_t arch_fs_base(void)
 {

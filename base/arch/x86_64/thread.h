@@ -4,13 +4,13 @@
 
 #include <stdint.h>
 
-/* The new thread's id, or -errno. The thread shares the caller's thread pointer: @fn must not touch TLS. */
+/* The new thread's id, or -errno. @tls counts with CLONE_SETTLS; else the caller's thread pointer is shared. */
 static inline long arch_thread_clone(unsigned long flags, void *stack_top, uint32_t *parent_tid, uint32_t *child_tid,
-				     void (*fn)(void *), void *arg)
+				     void *tls, void (*fn)(void *), void *arg)
 {
 	void **sp = (void **)((uintptr_t)stack_top & ~(uintptr_t)15);
 	register uint32_t *r10 __asm__("r10") = child_tid;
-	register long r8 __asm__("r8") = 0;
+	register void *r8 __asm__("r8") = tls;
 	long ret;
 
 	*--sp = arg;
