@@ -20,23 +20,31 @@ struct list_of {
 	int error;
 };
 
-/* 0: it is gone. */
-static char state_of(uint32_t pid)
-{
-	char path[64], buf[512], *p;
+enum state { GONE, LIVING, DEAD };
 
-	fm_format(path, sizeof(path), "/proc/%u/stat", pid);
-	if (raw_read_file(path, buf, sizeof(buf)) < 0)
-		return 0;
-	p = strrchr(buf, ')');
-	return p && p[2] != 'X' ? p[2] : 0;
+/*
+ * What waitid says, not the state in /proc: the leader of a process shows as a zombie while its last threads still end, when
+ * it cannot be waited for yet, or live on.
+ */
+static enum state state_of(uint32_t pid, uint32_t *ret_status)
+{
+	siginfo_t info;
+
+	memset(&info, 0, sizeof(info));
+	if (RAW5(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT | __WALL, NULL) < 0)
+		return GONE;
+	if (!info.si_pid)
+		return LIVING;
+	*ret_status = info.si_code == CLD_EXITED ? ((uint32_t)info.si_status & 0xff) << 8 :
+						   (uint32_t)info.si_status | (info.si_code == CLD_DUMPED ? 0x80 : 0);
+	return DEAD;
 }
 
 static void add(struct list_of *l, uint32_t pid)
 {
-	char state = state_of(pid);
+	uint32_t status;
 
-	if (!state || (state == 'Z') != l->zombies)
+	if (state_of(pid, &status) != (l->zombies ? DEAD : LIVING))
 		return;
 	if (l->count < l->room)
 		l->pids[l->count] = pid;
@@ -121,19 +129,6 @@ int children_list(uint32_t *pids, uint32_t room)
 	return list(&l);
 }
 
-/* False: the kernel does not have it as a dead child of ours. */
-static bool status_of(uint32_t pid, uint32_t *ret)
-{
-	siginfo_t info;
-
-	memset(&info, 0, sizeof(info));
-	if (RAW5(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT | __WALL, NULL) < 0 || !info.si_pid)
-		return false;
-	*ret = info.si_code == CLD_EXITED ? ((uint32_t)info.si_status & 0xff) << 8 :
-					    (uint32_t)info.si_status | (info.si_code == CLD_DUMPED ? 0x80 : 0);
-	return true;
-}
-
 int children_zombies(struct image_zombie **ret)
 {
 	struct list_of l = { .zombies = true, .room = ZOMBIES_FIRST };
@@ -156,7 +151,7 @@ int children_zombies(struct image_zombie **ret)
 	if (!z)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < l.count; i++)
-		if (status_of(l.pids[i], &z[n].status))
+		if (state_of(l.pids[i], &z[n].status) == DEAD)
 			z[n++].pid = l.pids[i];
 	*ret = z;
 	return (int)n;
