@@ -3,7 +3,7 @@
  * Threads that wait in the kernel, each in another call, without a limit of time. They come back when the program
  * gives them what they wait for, and never with EINTR.
  */
-#include "feature.h"
+#include "loopback.h"
 
 #include <linux/futex.h>
 #include <netinet/in.h>
@@ -104,12 +104,11 @@ static void *work(void *arg)
 
 static socklen_t listen_loopback(struct sockaddr_in *ret)
 {
-	socklen_t len = sizeof(*ret);
+	const socklen_t len = sizeof(*ret);
 
-	*ret = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	listener = socket(AF_INET, SOCK_STREAM, 0);
-	CHECK(listener >= 0 && bind(listener, (struct sockaddr *)ret, len) == 0 && listen(listener, 5) == 0);
-	CHECK(getsockname(listener, (struct sockaddr *)ret, &len) == 0);
+	bind_loopback(listener, ret);
+	CHECK(listen(listener, 5) == 0);
 	return len;
 }
 

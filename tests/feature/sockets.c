@@ -3,7 +3,7 @@
  * Stream sockets between two processes, over TCP and over unix sockets, with bytes in flight in both directions at any moment;
  * options; one half-closed; one whose peer is gone; new connections to a listening socket that is there all the time.
  */
-#include "feature.h"
+#include "loopback.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -74,10 +74,8 @@ static void make_tcp(int fds[2])
 	socklen_t len = sizeof(address);
 	int one = 1;
 
-	address = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	CHECK((tcp_listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0);
-	CHECK(bind(tcp_listener, (struct sockaddr *)&address, len) == 0 && listen(tcp_listener, 8) == 0);
-	CHECK(getsockname(tcp_listener, (struct sockaddr *)&address, &len) == 0);
+	bind_loopback(tcp_listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), &address);
+	CHECK(listen(tcp_listener, 8) == 0);
 	CHECK((fds[0] = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
 	CHECK(connect(fds[0], (struct sockaddr *)&address, len) == 0);
 	CHECK((fds[1] = accept(tcp_listener, NULL, NULL)) >= 0);
