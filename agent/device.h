@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 void device_fd_add(int fd);
 void device_fd_remove(int fd);
@@ -18,3 +19,9 @@ void device_lock(void);
 void device_unlock(void);
 /* After a restart: whatever was there is gone. */
 void device_forget(void);
+
+/* Files that a device's library stands in for: the plugins' file_* hooks, or FERMATA_NOT_MINE. */
+int device_file_open(const char *path, int flags);
+long device_file_write(int fd, const void *data, size_t n);
+int device_file_stat(int fd, struct stat *st);
+int device_file_close(int fd);

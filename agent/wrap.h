@@ -15,6 +15,7 @@
 #include <sys/sem.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,6 +43,9 @@
 	X(int, semtimedop, (int, struct sembuf *, size_t, const struct timespec *))                                \
 	X(long, syscall, (long, ...))                                                                              \
 	/* descriptors of ours cannot be closed, the device's are noted (wrap_fd.c) */                             \
+	X(ssize_t, write, (int, const void *, size_t))                                                             \
+	X(int, fstat, (int, struct stat *))                                                                        \
+	X(int, fstat64, (int, struct stat64 *))                                                                    \
 	X(int, close, (int))                                                                                       \
 	X(int, close_range, (unsigned int, unsigned int, int))                                                     \
 	X(void, closefrom, (int))                                                                                  \

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Descriptors and mappings: the agent's own descriptors answer EBADF to the program, and what a device's library makes is noted (device.c). For
- * all other callers a wrapper is one test and a jump. No state.
+ * all other callers a wrapper is one test and a jump. A descriptor of the device may be a file that its library stands in for (device_file.c): it is asked
+ * first. No state.
  */
 #include <errno.h>
 #include <limits.h>
@@ -28,13 +29,70 @@ static int noted(int fd)
 	return fd;
 }
 
+/* Descriptors that may be files of a device's library. What happens inside that library is its own matter. */
+static bool may_be_file(int fd)
+{
+	return unlikely(device_owns_fd(fd)) && !fermata_in_device();
+}
+
+/* As the libc answers. */
+static long answer(long r)
+{
+	if (r >= 0)
+		return r;
+	errno = (int)-r;
+	return -1;
+}
+
 EXPORT int close(int fd)
 {
 	WRAP_READY(close);
 	if (is_hidden(fd))
 		return -1;
+	if (may_be_file(fd)) {
+		int r = device_file_close(fd);
+
+		if (r != FERMATA_NOT_MINE)
+			return (int)answer(r);
+	}
 	device_fd_remove(fd);
 	return real.close(fd);
+}
+
+EXPORT ssize_t write(int fd, const void *data, size_t n)
+{
+	WRAP_READY(write);
+	if (may_be_file(fd)) {
+		long r = device_file_write(fd, data, n);
+
+		if (r != FERMATA_NOT_MINE)
+			return answer(r);
+	}
+	return real.write(fd, data, n);
+}
+
+EXPORT int fstat(int fd, struct stat *st)
+{
+	int r;
+
+	WRAP_READY(fstat);
+	r = real.fstat(fd, st);
+	if (!r && may_be_file(fd))
+		device_file_stat(fd, st);
+	return r;
+}
+
+_Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout under two names");
+
+EXPORT int fstat64(int fd, struct stat64 *st)
+{
+	int r;
+
+	WRAP_READY(fstat64);
+	r = real.fstat64(fd, st);
+	if (!r && may_be_file(fd))
+		device_file_stat(fd, (struct stat *)st);
+	return r;
 }
 
 EXPORT int dup2(int from, int to)
@@ -96,8 +154,12 @@ static mode_t mode_of(int flags, va_list ap)
 	{                                                  \
 		va_list ap;                                \
 		mode_t mode;                               \
+		int r;                                     \
                                                            \
 		WRAP_READY(name);                          \
+		r = device_file_open(path, flags);         \
+		if (unlikely(r != FERMATA_NOT_MINE))       \
+			return (int)answer(r);             \
 		va_start(ap, flags);                       \
 		mode = mode_of(flags, ap);                 \
 		va_end(ap);                                \

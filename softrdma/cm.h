@@ -122,6 +122,7 @@ struct cm_channel {
 	struct list pending; /* connections whose request has not come yet */
 	struct list events;
 	int fd;	     /* epoll: what the program holds */
+	uint64_t serial; /* never 0, never used again */
 	int event_fd; /* readable while @events is not empty; also tells that @fd is still ours */
 };
 
@@ -185,11 +186,15 @@ void cm_unwatch(struct cm_channel *ch, int sock);
 
 /* What the library's users call: cm_file.c, or who stands in front of it. Each -errno or its result. */
 int softrdma_cm_open(const char *path, int flags); /* -ENOTTY: not that path */
-/* One write(2) to a channel; never waits: -EAGAIN from GET_EVENT when there is no event; -ENOTTY: no channel. */
-long softrdma_cm_command(int fd, const void *buf, size_t n);
+/*
+ * One write(2) to a channel; never waits: -EAGAIN from GET_EVENT when there is no event; -ENOTTY: no channel. @channel is 0 at first and set;
+ * who has waited gives it back, and gets -ESTALE when the descriptor is no longer that channel.
+ */
+long softrdma_cm_command(int fd, const void *buf, size_t n, uint64_t *channel);
 int softrdma_cm_close(int fd);			     /* -ENOTTY: not a channel, nothing done */
 int softrdma_cm_fstat(int fd, struct stat *st);	     /* after the true fstat: makes it a device's */
 int softrdma_cm_is_channel(int fd);		     /* a guess that never says no wrongly */
+int softrdma_cm_next(int fd);			     /* the first channel behind @fd, or -1 */
 
 /* cm_id.c */
 struct cm_id *cm_id_create(struct cm_channel *ch, uint16_t ps, uint8_t qp_type);

@@ -28,6 +28,7 @@ struct lock cm_lock;
 
 static _Atomic int owner; /* the process that cm_process and @fds are of; 0: nobody's yet */
 static _Atomic uint64_t fds[CM_MAX_FD / 64];
+static uint64_t last_serial; /* under cm_lock */
 
 int softrdma_cm_is_channel(int fd)
 {
@@ -255,6 +256,7 @@ static int channel_make(int flags)
 	list_init(&ch->pending);
 	list_init(&ch->events);
 	ch->event_fd = -1;
+	ch->serial = ++last_serial;
 	err = channel_fds(ch, flags);
 	if (err) {
 		if (ch->event_fd >= 0)
@@ -275,7 +277,7 @@ EXPORT int softrdma_cm_open(const char *path, int flags)
 {
 	int r;
 
-	if (strcmp(path, CM_PATH))
+	if (!path || strcmp(path, CM_PATH))
 		return -ENOTTY;
 	process_take_over();
 	lock_acquire(&cm_lock);
@@ -307,19 +309,34 @@ EXPORT int softrdma_cm_close(int fd)
 	return ch ? 0 : -ENOTTY;
 }
 
-EXPORT long softrdma_cm_command(int fd, const void *buf, size_t n)
+EXPORT long softrdma_cm_command(int fd, const void *buf, size_t n, uint64_t *channel)
 {
 	struct cm_channel *ch;
-	long r = -ENOTTY;
+	long r = *channel ? -ESTALE : -ENOTTY;
 
 	if (!softrdma_cm_is_channel(fd) || !is_owner())
 		return r;
 	lock_acquire(&cm_lock);
 	ch = cm_channel_find(fd);
-	if (ch)
+	if (ch && (!*channel || *channel == ch->serial)) {
+		*channel = ch->serial;
 		r = cm_command(ch, buf, n);
+	}
 	lock_release(&cm_lock);
 	return r;
+}
+
+/* For who has to know what a process holds. Takes no lock: nobody may be in a call. */
+EXPORT int softrdma_cm_next(int fd)
+{
+	while (++fd < (int)CM_MAX_FD) {
+		if (!fds[fd / 64] && !(fd % 64))
+			fd += 63;
+		else if (softrdma_cm_is_channel(fd) && is_owner() && cm_process && cm_process->channel[fd] &&
+			 still_there(cm_process->channel[fd]))
+			return fd;
+	}
+	return -1;
 }
 
 /* The number of the kernel's own device, where it has one: librdmacm may have been told it. */

@@ -74,17 +74,21 @@ OPEN(open64, (const char *path, int flags, ...), AT_FDCWD, (path, flags, mode))
 OPEN(openat, (int dir, const char *path, int flags, ...), dir, (dir, path, flags, mode))
 OPEN(openat64, (int dir, const char *path, int flags, ...), dir, (dir, path, flags, mode))
 
-/* A command that has to wait does so here, with no lock held, as the kernel's does: for the descriptor to be readable. */
+/*
+ * A command that has to wait does so here, with no lock held, as the kernel's does: for the descriptor to be readable. When
+ * another thread closes it meanwhile, the kernel's goes on waiting, for good: so do we.
+ */
 static long command(int fd, const void *buf, size_t n)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
+	uint64_t channel = 0;
 	long r;
 
 	for (;;) {
-		r = softrdma_cm_command(fd, buf, n);
-		if (r != -EAGAIN || raw_fcntl(fd, F_GETFL, 0) & O_NONBLOCK)
+		r = softrdma_cm_command(fd, buf, n, &channel);
+		if (r != -ESTALE && (r != -EAGAIN || raw_fcntl(fd, F_GETFL, 0) & O_NONBLOCK))
 			return r;
-		if (poll(&p, 1, -1) < 0)
+		if (poll(&p, r == -ESTALE ? 0 : 1, -1) < 0)
 			return -errno;
 	}
 }

@@ -18,6 +18,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/freeable.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "softrdma/device.h"
@@ -44,7 +45,7 @@ static void *map_memory(size_t len)
 
 EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
-	struct ibv_device **list = map_memory(FM_PAGE_SIZE);
+	struct ibv_device **list = freeable_alloc(2 * sizeof(*list), map_memory);
 
 	if (num_devices)
 		*num_devices = list ? 1 : 0;
@@ -58,8 +59,7 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 
 EXPORT void ibv_free_device_list(struct ibv_device **list)
 {
-	if (list)
-		munmap(list, FM_PAGE_SIZE);
+	freeable_free(list, munmap);
 }
 
 EXPORT const char *ibv_get_device_name(struct ibv_device *device)

@@ -78,9 +78,20 @@ struct fermata_plugin {
 	int (*reconnect)(void);	      /* restart; names can be resolved */
 	int (*refill)(void);	      /* restart; all peers are connected */
 	void (*restarted)(void);      /* restart; last call before the program's threads go on */
+
+	/*
+	 * Files of a device that its library stands in for. Called from the wrappers of open, write, fstat and close, in the program's threads
+	 * and outside of enter; -errno or the call's own answer, or FERMATA_NOT_MINE: the wrapper goes on to the kernel. The descriptor has to be
+	 * made in a device call: only such ones are offered to the last three. file_write may wait, outside of enter.
+	 */
+	int (*file_open)(const char *path, int flags);
+	long (*file_write)(int fd, const void *data, size_t n);
+	int (*file_stat)(int fd, struct stat *st); /* behind the true one: corrects it */
+	int (*file_close)(int fd);
 };
 
 #define FERMATA_FD_LATER (-4096)
+#define FERMATA_NOT_MINE (-4097)
 
 /* ---- services of the agent ---- */
 

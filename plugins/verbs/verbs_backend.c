@@ -73,6 +73,9 @@ static int backend_open(struct verbs_backend *b)
 	}
 #define LOOK_UP(answer, name, parameters) b->name = (__typeof__(b->name))dlsym(b->handle, #name);
 	VERBS_NAMES(LOOK_UP)
+	if (b->soft) {
+		VERBS_CM_NAMES(LOOK_UP)
+	}
 #undef LOOK_UP
 	return b->ibv_get_device_list && b->ibv_open_device ? 0 : -ENODEV;
 }

@@ -3,6 +3,7 @@
  * Devices. Owns one shadow for each device that was ever listed, found again by name; they are never freed, as libibverbs
  * keeps a device that is open. The device's own list of the last look is kept too: its pointers stand in the shadows.
  */
+#include "base/freeable.h"
 #include "plugins/verbs/verbs_internal.h"
 
 struct lock verbs_lock;
@@ -36,15 +37,23 @@ static void shadow_renew(struct shadow_device *d, struct ibv_device *real)
 	d->index = verbs_backend.ibv_get_device_index ? verbs_backend.ibv_get_device_index(real) : -1;
 }
 
+/* Ordinary memory of the program's, not the device's. */
+static void *list_map(size_t len)
+{
+	void *p = raw_mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return raw_is_error(p) ? NULL : p;
+}
+
 static struct ibv_device **shadow_list(struct ibv_device **list, int n)
 {
-	struct ibv_device **shadows = fermata_alloc(((size_t)n + 1) * sizeof(*shadows));
+	struct ibv_device **shadows = freeable_alloc(((size_t)n + 1) * sizeof(*shadows), list_map);
 
 	for (int i = 0; shadows && i < n; i++) {
 		struct shadow_device *d = shadow_of(list[i]);
 
 		if (!d) {
-			fermata_free(shadows);
+			freeable_free(shadows, raw_munmap);
 			return NULL;
 		}
 		shadow_renew(d, list[i]);
@@ -90,9 +99,7 @@ EXPORT void ibv_free_device_list(struct ibv_device **list)
 		verbs_backend.ibv_free_device_list(list);
 		return;
 	}
-	fermata_enter();
-	fermata_free(list);
-	fermata_leave();
+	freeable_free(list, raw_munmap);
 }
 
 void verbs_devices_lock(void)

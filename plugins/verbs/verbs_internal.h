@@ -41,6 +41,7 @@ struct verbs_backend {
 	int soft; /* softrdma */
 #define VERBS_MEMBER(answer, name, parameters) answer(*name) parameters;
 	VERBS_NAMES(VERBS_MEMBER)
+	VERBS_CM_NAMES(VERBS_MEMBER) /* all NULL but with softrdma */
 #undef VERBS_MEMBER
 };
 extern struct verbs_backend verbs_backend HIDDEN;
@@ -413,6 +414,11 @@ int verbs_reconnect(void);
 int verbs_refill(void);
 
 /* ---- checkpoint ---- */
+int verbs_cm_open(const char *path, int flags);
+long verbs_cm_write(int fd, const void *data, size_t n);
+int verbs_cm_stat(int fd, struct stat *st);
+int verbs_cm_close(int fd);
+int verbs_cm_quiesce(void);
 int verbs_drain(unsigned int round);
 int verbs_dump(struct fermata_sink *sink);
 

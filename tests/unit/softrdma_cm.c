@@ -7,8 +7,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <setjmp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -817,6 +820,59 @@ static void test_descriptor(void **state)
 	assert_int_equal(fcntl(fd, F_GETFD), -1);
 }
 
+static _Atomic int waiter_tid;
+
+static void *wait_for_event(void *arg)
+{
+	struct rdma_cm_event *ev;
+
+	waiter_tid = gettid();
+	rdma_get_cm_event(arg, &ev);
+	return NULL;
+}
+
+/* The thread sleeps in a system call of that number. */
+static int sleeps_in(int tid, int number)
+{
+	char path[64], text[64] = "";
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
+	fd = open(path, O_RDONLY);
+	if (fd < 0 || read(fd, text, sizeof(text) - 1) < 0)
+		return 0;
+	close(fd);
+	return atoi(text) == number && strchr(text, ' ');
+}
+
+/* Who waits at a channel that another thread closes waits on, takes nothing of the next channel of that number, and can be cancelled. */
+static void test_closed_while_waiting(void **state)
+{
+	struct rdma_event_channel *ch = rdma_create_event_channel(), *next;
+	struct sockaddr_in a = address(9);
+	struct rdma_cm_id *id;
+	pthread_t thread;
+	void *result;
+	int fd = ch->fd;
+
+	assert_int_equal(pthread_create(&thread, NULL, wait_for_event, ch), 0);
+	while (!waiter_tid || !sleeps_in(waiter_tid, SYS_poll))
+		sched_yield();
+	assert_int_equal(close(fd), 0);
+	next = channel();
+	assert_int_equal(next->fd, fd);
+	id = new_id(next, RDMA_PS_TCP);
+	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&a, 1000), 0);
+	assert_int_equal(expect(next, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	assert_true(sleeps_in(waiter_tid, SYS_poll));
+	assert_int_equal(pthread_cancel(thread), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	drop(&id);
+	rdma_destroy_event_channel(next);
+	free(ch);
+}
+
 static void test_any_and_ib(void **state)
 {
 	struct rdma_event_channel *ch = channel();
@@ -868,7 +924,7 @@ int main(void)
 		cmocka_unit_test(test_private_data), cmocka_unit_test(test_qp_attributes), cmocka_unit_test(test_notify),
 		cmocka_unit_test(test_migrate), cmocka_unit_test(test_service), cmocka_unit_test(test_multicast),
 		cmocka_unit_test(test_client_dies), cmocka_unit_test(test_server_dies), cmocka_unit_test(test_ports),
-		cmocka_unit_test(test_fork), cmocka_unit_test(test_descriptor), cmocka_unit_test(test_any_and_ib),
+		cmocka_unit_test(test_fork), cmocka_unit_test(test_descriptor), cmocka_unit_test(test_closed_while_waiting), cmocka_unit_test(test_any_and_ib),
 		cmocka_unit_test(test_many),
 	};
 	char dir[64];

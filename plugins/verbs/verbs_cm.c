@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The file /dev/infiniband/rdma_cm where softrdma is the device: librdmacm's system calls on it, which the agent's wrappers bring here, go
+ * to the library's softrdma_cm_* functions. With a hardware device the file is the kernel's, and nothing here is taken.
+ *
+ * What a channel holds (ids, ports, connections) is not saved yet: a checkpoint while one is open is refused. No state.
+ */
+#include <errno.h>
+#include <poll.h>
+
+#include "plugins/verbs/verbs_internal.h"
+
+#define NOT_A_CHANNEL -ENOTTY /* as the library says it */
+
+static long mine(long r)
+{
+	return r == NOT_A_CHANNEL ? FERMATA_NOT_MINE : r;
+}
+
+int verbs_cm_open(const char *path, int flags)
+{
+	int r = NOT_A_CHANNEL;
+
+	if (strcmp(path, "/dev/infiniband/rdma_cm") != 0 || verbs_backend_load())
+		return FERMATA_NOT_MINE;
+	fermata_device_enter();
+	if (verbs_backend.softrdma_cm_open)
+		r = verbs_backend.softrdma_cm_open(path, flags);
+	fermata_device_leave();
+	return (int)mine(r);
+}
+
+/*
+ * GET_EVENT waits for an event as the kernel's does; our own signal cuts the poll, and it is made again. When another thread closes the descriptor
+ * meanwhile, the kernel's goes on waiting, for good: so do we.
+ */
+long verbs_cm_write(int fd, const void *data, size_t n)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	uint64_t channel = 0;
+	long r;
+
+	if (!verbs_backend.softrdma_cm_command)
+		return FERMATA_NOT_MINE;
+	for (;;) {
+		fermata_device_enter();
+		r = verbs_backend.softrdma_cm_command(fd, data, n, &channel);
+		fermata_device_leave();
+		if (r != -ESTALE && (r != -EAGAIN || (raw_fcntl(fd, F_GETFL, 0) & O_NONBLOCK)))
+			return mine(r);
+		if (poll(&p, r == -ESTALE ? 0 : 1, -1) < 0)
+			return -errno;
+	}
+}
+
+int verbs_cm_stat(int fd, struct stat *st)
+{
+	int r = 0;
+
+	fermata_device_enter();
+	if (verbs_backend.softrdma_cm_fstat)
+		r = verbs_backend.softrdma_cm_fstat(fd, st);
+	fermata_device_leave();
+	return r ? 0 : FERMATA_NOT_MINE;
+}
+
+int verbs_cm_close(int fd)
+{
+	int r = NOT_A_CHANNEL;
+
+	fermata_device_enter();
+	if (verbs_backend.softrdma_cm_close)
+		r = verbs_backend.softrdma_cm_close(fd);
+	fermata_device_leave();
+	return (int)mine(r);
+}
+
+int verbs_cm_quiesce(void)
+{
+	int fd = verbs_backend.softrdma_cm_next ? verbs_backend.softrdma_cm_next(-1) : -1;
+
+	if (fd < 0)
+		return 0;
+	return fermata_fail(-EOPNOTSUPP, "fd %d is an rdma_cm event channel, which cannot be saved yet: the program has to close it "
+			    "(rdma_destroy_event_channel) before a checkpoint", fd);
+}
