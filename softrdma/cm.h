@@ -27,6 +27,10 @@
 #define CM_MAX_BACKLOG 1024u
 #define CM_QKEY 0x01234567u /* of RDMA_PS_UDP (IBA annex A11) */
 #define CM_QKEY_IPOIB 0x0b1bu
+#define CM_REQUEST_S 137 /* what the kernel's retries come to, a request's with a sign of life (MRA) between */
+#define CM_ANSWER_S 69
+#define CM_EVENT_HANDLE UINT32_MAX	 /* of a channel's own descriptors */
+#define CM_TIMER_HANDLE (UINT32_MAX - 1)
 #define CM_PATH_MTU 5	      /* IBV_MTU_4096 */
 #define CM_PACKET_LIFETIME 16 /* 4.096 us << 16: 0.27 s */
 
@@ -113,7 +117,8 @@ struct cm_process {
 	struct list bound; /* ids with a port */
 	void **object;	   /* by handle; each begins with its enum cm_kind */
 	struct cm_channel **channel; /* by descriptor */
-	uint32_t handles, next_handle;
+	uint32_t next_handle;
+	uint32_t request_s, answer_s; /* how long an id waits for the other end */
 };
 
 struct cm_channel {
@@ -121,8 +126,10 @@ struct cm_channel {
 	struct list ids;
 	struct list pending; /* connections whose request has not come yet */
 	struct list events;
+	struct list waiting; /* ids, by deadline */
 	int fd;	     /* epoll: what the program holds */
 	uint64_t serial; /* never 0, never used again */
+	int timer_fd; /* -1: not needed yet */
 	int event_fd; /* readable while @events is not empty; also tells that @fd is still ours */
 };
 
@@ -131,6 +138,8 @@ struct cm_id {
 	uint32_t handle;
 	struct list link; /* in its channel */
 	struct list bound_link;
+	struct list wait_link; /* in its channel's waiting ones */
+	uint64_t deadline_ns;
 	struct cm_channel *channel;
 	uint64_t uid; /* 0: made by a request that the program has not accepted */
 	uint16_t ps;
@@ -195,6 +204,12 @@ int softrdma_cm_close(int fd);			     /* -ENOTTY: not a channel, nothing done */
 int softrdma_cm_fstat(int fd, struct stat *st);	     /* after the true fstat: makes it a device's */
 int softrdma_cm_is_channel(int fd);		     /* a guess that never says no wrongly */
 int softrdma_cm_next(int fd);			     /* the first channel behind @fd, or -1 */
+
+/* cm_timer.c */
+void cm_move(struct cm_id *id, enum cm_state state);
+void cm_timer_stop(struct cm_id *id);
+void cm_timer_migrate(struct cm_id *id, struct cm_channel *to);
+void cm_timer_expired(struct cm_channel *ch);
 
 /* cm_id.c */
 struct cm_id *cm_id_create(struct cm_channel *ch, uint16_t ps, uint8_t qp_type);

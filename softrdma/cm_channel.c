@@ -11,6 +11,7 @@
 #include "softrdma/cm.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -105,11 +106,23 @@ static void process_free(struct cm_process *p)
 	munmap(p, sizeof(*p));
 }
 
+static void patience_init(struct cm_process *p)
+{
+	const char *env = getenv("SOFTRDMA_CM_TIMEOUT");
+	uint32_t s = 0;
+
+	for (; env && *env >= '0' && *env <= '9' && s < 100000; env++)
+		s = s * 10 + (uint32_t)(*env - '0');
+	p->request_s = s ? s : CM_REQUEST_S;
+	p->answer_s = s ? s : CM_ANSWER_S;
+}
+
 static int process_init(struct cm_process *p)
 {
 	char path[CM_DIR_MAX + 16];
 	int err = sr_directory_find(p->dir);
 
+	patience_init(p);
 	if (err)
 		return err;
 	p->object = arena_alloc(&p->arena, CM_MAX_HANDLES * sizeof(*p->object));
@@ -188,8 +201,9 @@ static void channel_free(struct cm_channel *ch)
 		p->channel[ch->fd] = NULL;
 	while (!list_empty(&ch->ids))
 		cm_id_destroy(container_of(ch->ids.next, struct cm_id, link));
-	if (ch->event_fd >= 0)
-		close(ch->event_fd);
+	if (ch->timer_fd >= 0)
+		close(ch->timer_fd);
+	close(ch->event_fd);
 	list_del(&ch->link);
 	arena_free(&p->arena, ch);
 	if (!list_empty(&p->channels))
@@ -235,7 +249,7 @@ static int channel_fds(struct cm_channel *ch, int flags)
 	ch->fd = epoll_create1(EPOLL_CLOEXEC);
 	if (ch->fd < 0)
 		return -errno;
-	err = ch->fd < (int)CM_MAX_FD ? cm_watch(ch, ch->event_fd, UINT32_MAX) : -EMFILE;
+	err = ch->fd < (int)CM_MAX_FD ? cm_watch(ch, ch->event_fd, CM_EVENT_HANDLE) : -EMFILE;
 	if (!err && (flags & O_NONBLOCK))
 		err = raw_fcntl(ch->fd, F_SETFL, O_NONBLOCK);
 	if (!err && !(flags & O_CLOEXEC))
@@ -255,7 +269,8 @@ static int channel_make(int flags)
 	list_init(&ch->ids);
 	list_init(&ch->pending);
 	list_init(&ch->events);
-	ch->event_fd = -1;
+	list_init(&ch->waiting);
+	ch->event_fd = ch->timer_fd = -1;
 	ch->serial = ++last_serial;
 	err = channel_fds(ch, flags);
 	if (err) {

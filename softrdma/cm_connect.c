@@ -68,7 +68,7 @@ static int nobody(struct cm_id *id, int err)
 {
 	int full = err == -EAGAIN;
 
-	id->state = CM_ENDED;
+	cm_move(id, CM_ENDED);
 	if (is_ud(id))
 		return cm_event_tell(id, CM_EVENT_UNREACHABLE, full ? 2 : 1);
 	return cm_event_tell(id, CM_EVENT_REJECTED, full ? 28 : 8);
@@ -85,7 +85,7 @@ static int request_send(struct cm_id *id, struct cm_message *m)
 		return err == -EPIPE || err == -ECONNRESET ? nobody(id, -ECONNREFUSED) : err;
 	}
 	id->watched = 1;
-	id->state = is_ud(id) ? CM_SIDR_SENT : CM_REQ_SENT;
+	cm_move(id, is_ud(id) ? CM_SIDR_SENT : CM_REQ_SENT);
 	return 0;
 }
 
@@ -133,11 +133,11 @@ static int accept_connection(struct cm_id *id, const struct rdma_ucm_conn_param 
 	if (err) {
 		/* Who asked has gone; the program has not been told of it yet. */
 		cm_id_hang_up(id);
-		id->state = CM_ENDED;
+		cm_move(id, CM_ENDED);
 		return -EINVAL;
 	}
 	id->watched = 1;
-	id->state = CM_REP_SENT;
+	cm_move(id, CM_REP_SENT);
 	return 0;
 }
 
@@ -155,7 +155,7 @@ static int service_answer(struct cm_id *id, uint32_t status, const struct rdma_u
 		return err;
 	err = cm_send(id, &m);
 	cm_id_hang_up(id);
-	id->state = CM_ENDED;
+	cm_move(id, CM_ENDED);
 	return err ? -EINVAL : 0;
 }
 
@@ -168,7 +168,7 @@ static int ready_to_use(struct cm_id *id)
 		return -EINVAL;
 	err = cm_send_bare(id, CM_MSG_RTU, 0);
 	/* The other end has gone meanwhile: its end comes as an event. */
-	id->state = CM_ESTABLISHED;
+	cm_move(id, CM_ESTABLISHED);
 	return err == -EPIPE || err == -ECONNRESET ? 0 : err;
 }
 
@@ -209,7 +209,7 @@ int cm_reject(struct cm_id *id, const struct rdma_ucm_reject *cmd)
 		return err;
 	cm_send(id, &m);
 	cm_id_hang_up(id);
-	id->state = CM_ENDED;
+	cm_move(id, CM_ENDED);
 	return 0;
 }
 
@@ -220,11 +220,11 @@ int cm_disconnect(struct cm_id *id)
 		return -EINVAL;
 	if (id->state == CM_ESTABLISHED) {
 		cm_send_bare(id, CM_MSG_DREQ, 0);
-		id->state = CM_DREQ_SENT;
+		cm_move(id, CM_DREQ_SENT);
 	} else if (id->state == CM_DREQ_RCVD) {
 		cm_send_bare(id, CM_MSG_DREP, 0);
 		cm_id_hang_up(id);
-		id->state = CM_ENDED;
+		cm_move(id, CM_ENDED);
 	}
 	return 0;
 }
@@ -236,6 +236,6 @@ int cm_notify(struct cm_id *id, uint32_t event)
 		return -EINVAL;
 	if (event != IBV_EVENT_COMM_EST || id->state != CM_REP_SENT)
 		return 0;
-	id->state = CM_ESTABLISHED;
+	cm_move(id, CM_ESTABLISHED);
 	return cm_event_tell(id, CM_EVENT_ESTABLISHED, 0);
 }

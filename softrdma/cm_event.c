@@ -145,8 +145,10 @@ int cm_event_next(struct cm_channel *ch, struct rdma_ucm_event_resp *resp)
 	while (list_empty(&ch->events)) {
 		if (RAW6(SYS_epoll_pwait, ch->fd, &ready, 1, 0, 0, RAW_SIGSET_SIZE) != 1)
 			return -EAGAIN;
-		if (ready.data.u32 == UINT32_MAX)
+		if (ready.data.u32 == CM_EVENT_HANDLE)
 			settle(ch);
+		else if (ready.data.u32 == CM_TIMER_HANDLE)
+			cm_timer_expired(ch);
 		else
 			cm_receive(ch, ready.data.u32);
 	}

@@ -27,6 +27,7 @@ struct cm_id *cm_id_create(struct cm_channel *ch, uint16_t ps, uint8_t qp_type)
 	id->sock = -1;
 	id->conn.psn = cm_random() & 0xffffff;
 	list_init(&id->bound_link);
+	list_init(&id->wait_link);
 	list_init(&id->mcasts);
 	list_add_tail(&ch->ids, &id->link);
 	return id;
@@ -97,6 +98,7 @@ void cm_id_destroy(struct cm_id *id)
 {
 	farewell(id);
 	cm_id_hang_up(id);
+	cm_timer_stop(id);
 	pending_drop(id);
 	while (!list_empty(&id->mcasts))
 		cm_mcast_free(container_of(id->mcasts.next, struct cm_mcast, link));
@@ -124,6 +126,7 @@ void cm_id_migrate(struct cm_id *id, struct cm_channel *to)
 		cm_unwatch(id->channel, id->sock);
 		cm_watch(to, id->sock, id->handle);
 	}
+	cm_timer_migrate(id, to);
 	cm_event_move(id, to);
 	list_del(&id->link);
 	list_add_tail(&to->ids, &id->link);

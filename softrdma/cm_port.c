@@ -135,7 +135,7 @@ int cm_port_bind(struct cm_id *id, const union cm_addr *from)
 	if (err)
 		return err;
 	id->has_device = !cm_address_any(&a);
-	id->state = CM_BOUND;
+	cm_move(id, CM_BOUND);
 	return 0;
 }
 
@@ -209,7 +209,7 @@ int cm_port_listen(struct cm_id *id, uint32_t backlog)
 	id->claim_shared = 0;
 	err = listener_open(id, backlog);
 	if (!err)
-		id->state = CM_LISTENING;
+		cm_move(id, CM_LISTENING);
 	return err;
 }
 

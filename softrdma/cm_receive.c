@@ -97,7 +97,7 @@ static struct cm_id *request_id(struct cm_id *listener, int sock, const struct c
 	if (!id)
 		return NULL;
 	id->sock = sock;
-	id->state = m->h.type == CM_MSG_REQ ? CM_REQ_RCVD : CM_SIDR_RCVD;
+	cm_move(id, m->h.type == CM_MSG_REQ ? CM_REQ_RCVD : CM_SIDR_RCVD);
 	id->has_device = 1;
 	cm_address_from_wire(&m->h.dst, &id->src);
 	cm_address_from_wire(&m->h.src, &id->dst);
@@ -196,7 +196,7 @@ static void over(struct cm_id *id, uint32_t event, int status, const struct cm_m
 	if (ev)
 		cm_event_queue(ev);
 	cm_id_hang_up(id);
-	id->state = CM_ENDED;
+	cm_move(id, CM_ENDED);
 }
 
 static void rejected(struct cm_id *id, int ended, const struct cm_message *m)
@@ -215,7 +215,7 @@ static void in_req_sent(struct cm_id *id, int ended, const struct cm_message *m)
 		return;
 	}
 	remote_take(id, m);
-	id->state = CM_REP_RCVD;
+	cm_move(id, CM_REP_RCVD);
 	ev = cm_event_new(id, CM_EVENT_CONNECT_RESPONSE, 0);
 	if (!ev)
 		return;
@@ -238,7 +238,7 @@ static void in_sidr_sent(struct cm_id *id, int ended, const struct cm_message *m
 	if (ev)
 		cm_event_queue(ev);
 	cm_id_hang_up(id);
-	id->state = CM_ENDED;
+	cm_move(id, CM_ENDED);
 }
 
 /* The other end has gone first: its DREP is due, and nothing of it is of interest any more. */
@@ -246,14 +246,14 @@ static void dreq_received(struct cm_id *id)
 {
 	cm_unwatch(id->channel, id->sock);
 	id->watched = 0;
-	id->state = CM_DREQ_RCVD;
+	cm_move(id, CM_DREQ_RCVD);
 	cm_event_tell(id, CM_EVENT_DISCONNECTED, 0);
 }
 
 static void in_rep_sent(struct cm_id *id, int ended, const struct cm_message *m)
 {
 	if (!ended && m->h.type == CM_MSG_RTU) {
-		id->state = CM_ESTABLISHED;
+		cm_move(id, CM_ESTABLISHED);
 		cm_event_tell(id, CM_EVENT_ESTABLISHED, 0);
 	} else if (!ended && m->h.type == CM_MSG_DREQ) {
 		dreq_received(id);

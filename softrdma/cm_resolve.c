@@ -89,7 +89,7 @@ int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_a
 	id->has_device = 1;
 	id->conn.remote_lid = sr_lid();
 	cm_gid(id->conn.remote_gid);
-	id->state = CM_ADDR_RESOLVED;
+	cm_move(id, CM_ADDR_RESOLVED);
 	return cm_event_tell(id, CM_EVENT_ADDR_RESOLVED, 0);
 }
 
@@ -97,6 +97,6 @@ int cm_resolve_route(struct cm_id *id)
 {
 	if (id->state != CM_ADDR_RESOLVED)
 		return -EINVAL;
-	id->state = CM_ROUTE_RESOLVED;
+	cm_move(id, CM_ROUTE_RESOLVED);
 	return cm_event_tell(id, CM_EVENT_ROUTE_RESOLVED, 0);
 }

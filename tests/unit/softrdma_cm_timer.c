@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * rdma_cm with another end that says nothing: each state that waits for it ends, with the event of hardware and not before its time. The limit
+ * is made one second; the other end is in this process, and does not look at its channel.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "softrdma_cm_util.h"
+
+#define LIMIT_NS 1000000000
+
+static long long now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static void timed_out(struct rdma_event_channel *ch, struct rdma_cm_id *id, enum rdma_cm_event_type type, long long since)
+{
+	struct rdma_cm_event *ev = event_of(ch, type);
+
+	assert_ptr_equal(ev->id, id);
+	assert_int_equal(ev->status, -ETIMEDOUT);
+	assert_int_equal(rdma_ack_cm_event(ev), 0);
+	assert_true(now() - since >= LIMIT_NS);
+	quiet(ch);
+}
+
+static void test_each(void **state)
+{
+	long long begin = now();
+	struct pair asked = pair_to(ASKED), requested = pair_to(REQUESTED), accepted = pair_to(ACCEPTED),
+		    leaving = pair_to(CONNECTED);
+	struct rdma_conn_param p = parameters();
+	struct rdma_cm_event *ev;
+
+	assert_int_equal(rdma_disconnect(leaving.client), 0);
+	timed_out(asked.here, asked.client, RDMA_CM_EVENT_UNREACHABLE, begin);
+	timed_out(requested.here, requested.client, RDMA_CM_EVENT_UNREACHABLE, begin);
+	timed_out(accepted.there, accepted.server, RDMA_CM_EVENT_UNREACHABLE, begin);
+	timed_out(leaving.here, leaving.client, RDMA_CM_EVENT_DISCONNECTED, begin);
+
+	/* What the late ones find. */
+	ev = event_of(asked.there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_int_equal(rdma_accept(ev->id, &p), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(rdma_destroy_id(ev->id), 0);
+	rdma_ack_cm_event(ev);
+	assert_int_equal(rdma_accept(requested.server, &p), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(expect(accepted.here, RDMA_CM_EVENT_CONNECT_RESPONSE), 0);
+	assert_int_equal(rdma_establish(accepted.client), 0);
+	expect(accepted.here, RDMA_CM_EVENT_DISCONNECTED);
+	expect(leaving.there, RDMA_CM_EVENT_DISCONNECTED);
+	assert_int_equal(rdma_disconnect(leaving.server), 0);
+	pair_end(&asked);
+	pair_end(&requested);
+	pair_end(&accepted);
+	pair_end(&leaving);
+}
+
+static void test_service(void **state)
+{
+	struct rdma_event_channel *ch = channel(), *there = channel();
+	struct rdma_cm_id *l = listener(there, RDMA_PS_UDP, 4), *id = resolved(ch, RDMA_PS_UDP, port_of(l));
+	struct rdma_conn_param p = { .qp_num = 0x4242 };
+	long long begin = now();
+
+	assert_int_equal(rdma_connect(id, &p), 0);
+	timed_out(ch, id, RDMA_CM_EVENT_UNREACHABLE, begin);
+	drop(&id);
+	drop(&l);
+	rdma_destroy_event_channel(ch);
+	rdma_destroy_event_channel(there);
+}
+
+/* Ids that began to wait earlier, and were answered, destroyed or migrated since, say nothing when a later one's time is over. */
+static void test_answered(void **state)
+{
+	struct pair s = pair_to(CONNECTED);
+	struct rdma_event_channel *other = channel();
+	uint16_t port = port_of(s.listener);
+	struct rdma_cm_id *gone = resolved(s.here, RDMA_PS_TCP, port), *moved = resolved(s.here, RDMA_PS_TCP, port),
+			  *late = resolved(s.here, RDMA_PS_TCP, port);
+	struct rdma_conn_param p = parameters();
+	long long begin = now();
+
+	assert_int_equal(rdma_connect(gone, &p), 0);
+	assert_int_equal(rdma_connect(moved, &p), 0);
+	assert_int_equal(rdma_connect(late, &p), 0);
+	drop(&gone);
+	assert_int_equal(rdma_migrate_id(moved, other), 0);
+	timed_out(s.here, late, RDMA_CM_EVENT_UNREACHABLE, begin);
+	timed_out(other, moved, RDMA_CM_EVENT_UNREACHABLE, begin);
+	assert_int_equal(rdma_disconnect(s.server), 0);
+	expect(s.here, RDMA_CM_EVENT_DISCONNECTED);
+	drop(&moved);
+	drop(&late);
+	pair_end(&s);
+	rdma_destroy_event_channel(other);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_each), cmocka_unit_test(test_service), cmocka_unit_test(test_answered) };
+	char dir[64];
+	int r;
+
+	snprintf(dir, sizeof(dir), "/dev/shm/softrdma-cm-%d", getpid());
+	setenv("SOFTRDMA_DIR", dir, 1);
+	setenv("SOFTRDMA_CM_TIMEOUT", "1", 1);
+	r = cmocka_run_group_tests(tests, NULL, NULL);
+	snprintf(dir, sizeof(dir), "rm -rf /dev/shm/softrdma-cm-%d", getpid());
+	return system(dir) || r;
+}
