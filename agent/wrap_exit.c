@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A process that ends by itself says so: the coordinator then knows its end from a crash, and a checkpoint that begins at that
- * moment goes on without it. Our threads hold the link only while they read or write a frame, just as a phase begins, and while a fork's child registers, which is waited for. A
- * courtesy: where the link stays busy (a signal handler may have interrupted an exec) nothing is said, and at worst a checkpoint
- * fails and can be taken again.
+ * moment goes on without it. A fork's child that has not registered yet says nothing: nobody misses it. Our threads hold the link only while they
+ * read or write a frame, just as a phase begins. A courtesy: where the link stays busy (a signal handler may have interrupted an exec)
+ * nothing is said, and at worst a checkpoint fails and can be taken again.
  */
 #include <errno.h>
 
@@ -14,10 +14,6 @@
 
 static bool take_link(void)
 {
-	if (!agent.registered) { /* the watch thread has it, and lets go of it */
-		lock_acquire(&agent.link_lock);
-		return true;
-	}
 	for (int i = 0; i < TRIES; i++) {
 		if (lock_try(&agent.link_lock))
 			return true;
@@ -28,12 +24,11 @@ static bool take_link(void)
 
 static void say_goodbye(void)
 {
-	if (!agent.active || raw_getpid() != (int)agent.pid || agent.link.fd < 0)
+	if (!agent.active || !agent.registered || raw_getpid() != (int)agent.pid || agent.link.fd < 0)
 		return;
 	fermata_enter();
 	if (take_link()) {
-		if (agent.registered)
-			link_send(&agent.link, MSG_EXITING, NULL, 0);
+		link_send(&agent.link, MSG_EXITING, NULL, 0);
 		lock_release(&agent.link_lock);
 	}
 	fermata_leave();

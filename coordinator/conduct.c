@@ -441,6 +441,7 @@ void conduct_report(struct member *m, const struct decode_done *done)
 	    c->state == STATE_IDLE || c->state == STATE_ENDING)
 		return;
 	m->reported = true;
+	m->newborn = false;
 	c->missing--;
 	if (done->head.status < 0) {
 		int len = (int)done->head.text_length;
@@ -494,8 +495,9 @@ void conduct_left(struct member *m)
 	if (!m->reported)
 		c->missing--;
 	/* Before its report it was running: it has ended as it would have ended a moment before. But one that crashed takes its
-	 * work with it, and a checkpoint without it must not replace one that has it. */
-	if (c->state == STATE_SUSPEND && !m->reported && m->exiting)
+	 * work with it, and a checkpoint without it must not replace one that has it. None has a newborn, which may end before it can
+	 * say so. */
+	if (c->state == STATE_SUSPEND && !m->reported && (m->exiting || m->newborn))
 		conduct_check(c);
 	else
 		conduct_fail(c, -ECONNRESET, "%s was lost in %s", name, stages[c->state].name);

@@ -84,6 +84,7 @@ struct member {
 	bool reported; /* has done the phase under way */
 	bool more;
 	bool exiting;
+	bool newborn; /* forked, and in no phase of any checkpoint yet */
 	uint32_t round; /* that its report must carry */
 	uint32_t *children, children_count;
 	uint64_t bytes, file_size, bytes_done, bytes_total;

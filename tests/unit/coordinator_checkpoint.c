@@ -181,7 +181,7 @@ static void test_deaths(void **state)
 	fail_in(PHASE_WRITE, true);
 }
 
-static void test_end_before_report(void **state)
+static void end_before_report(uint32_t flags, bool says_so)
 {
 	struct link agents[2], command;
 	struct msg_checkpoint_result r;
@@ -190,12 +190,13 @@ static void test_end_before_report(void **state)
 
 	conductor_start(&c, &defaults);
 	agent_join(&c, &agents[0], 10, 0);
-	agent_join(&c, &agents[1], 11, 0);
+	agent_join(&c, &agents[1], 11, flags);
 	command_open(&c, &command);
 	command_ask(&command, 0);
 	agent_do(&agents[0], PHASE_SUSPEND);
 	agent_phase(&agents[1], PHASE_SUSPEND);
-	assert_int_equal(link_send(&agents[1], MSG_EXITING, NULL, 0), 0);
+	if (says_so)
+		assert_int_equal(link_send(&agents[1], MSG_EXITING, NULL, 0), 0);
 	link_close(&agents[1]);
 	agent_do(&agents[0], PHASE_QUIESCE);
 	agent_do(&agents[0], PHASE_DRAIN);
@@ -204,6 +205,12 @@ static void test_end_before_report(void **state)
 	assert_int_equal(r.error, 0);
 	assert_int_equal(r.processes, 1);
 	finish(&c, agents, 1, &command);
+}
+
+static void test_end_before_report(void **state)
+{
+	end_before_report(0, true);
+	end_before_report(MSG_REGISTER_FORKED, false);
 }
 
 /* It ends with SUSPEND unread, and its last words still have to be read: the socket is in error and readable at once. */
