@@ -17,6 +17,7 @@
 #include <sched.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/sys.h"
 #include "softrdma/device.h"
@@ -43,12 +44,22 @@ static int cq_full(struct sr_shm_cq *cq, uint32_t tail)
 	return tail - cq->head_seen >= cq->cap;
 }
 
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
 /* With the position last, and before armed is looked at. */
 static void cq_store(struct sr_shm_cq *cq, uint32_t tail, const struct sr_cqe *cqe)
 {
 	struct sr_cqe *to = &cq->ring[tail & cq->mask];
 
 	memcpy(to, cqe, offsetof(struct sr_cqe, position));
+	if (unlikely(cq->stamped))
+		to->timestamp = now_ns();
 	if (cqe->flags & SR_CQE_INLINED)
 		memcpy(to->data, cqe->data, sizeof(to->data));
 	atomic_store(&to->position, tail + 1);
@@ -127,8 +138,7 @@ static void take_shared(struct sr_context *ctx, const struct sr_cqe *c)
 	sr_rq_give(&srq->rq, c->rq_slot - 1);
 }
 
-/* What the completion at the head brings: its data, and its queue's place. */
-static void take(struct sr_context *ctx, const struct sr_cqe *c)
+void sr_cqe_take(struct sr_context *ctx, const struct sr_cqe *c)
 {
 	struct sr_qp *qp;
 
@@ -175,7 +185,7 @@ static void wc_fill(const struct sr_cqe *c, struct ibv_wc *wc)
  * is waited for may need this one's. How many empty polls go before a yield follows from what came of the last: if
  * it brought the completion, fewer, for both share a processor; if spinning did, more.
  */
-static void polled(struct sr_cq *cq, int got)
+void sr_cq_polled(struct sr_cq *cq, int got)
 {
 	if (got) {
 		if (cq->yielded)
@@ -207,12 +217,12 @@ int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 		c = &shm->ring[head & shm->mask];
 		if (atomic_load_explicit(&c->position, memory_order_acquire) != head + 1)
 			break;
-		take(ctx, c);
+		sr_cqe_take(ctx, c);
 		wc_fill(c, &wc[got++]);
 		atomic_store_explicit(&shm->head, ++head, memory_order_release);
 	}
 	lock_release(&cq->poll);
-	polled(cq, got);
+	sr_cq_polled(cq, got);
 	if (unlikely(!got && atomic_load_explicit(&shm->overrun, memory_order_relaxed)))
 		return -1;
 	return got;

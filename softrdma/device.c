@@ -89,6 +89,11 @@ static void ops_fill(struct sr_context *ctx)
 	v->create_qp_ex = sr_create_qp_ex;
 	v->create_srq_ex = sr_create_srq_ex;
 	sr_unsupported_fill(v);
+	sr_windows_fill(v);
+	sr_domains_fill(v);
+	sr_device_memory_fill(v);
+	sr_xrc_fill(v);
+	sr_cq_ex_fill(v);
 	ops->_compat_query_device = ibv_query_device;
 	ops->_compat_query_port = ibv_query_port;
 	ops->poll_cq = sr_poll_cq;

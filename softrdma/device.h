@@ -73,6 +73,7 @@ struct sr_context {
 	uint64_t rng;
 	uint32_t objects; /* that the program has not destroyed */
 	uint32_t next_pd;
+	uint32_t windows;
 	uint64_t huge_ns; /* spent on putting huge pages together */
 	struct sr_ids mrs, qps, cqs, srqs, channels;
 	struct lock async_take;
@@ -80,9 +81,24 @@ struct sr_context {
 	struct verbs_context verbs;
 };
 
+struct sr_td {
+	struct ibv_td td;
+	char newer[64];
+	_Atomic uint32_t users;
+};
+
 struct sr_pd {
 	struct ibv_pd pd;
-	uint32_t number;
+	uint32_t number; /* a parent domain's is that of the domain in it */
+	_Atomic uint32_t users;
+	struct sr_pd *parent; /* of a parent domain: the one in it, */
+	struct sr_td *td;     /* and its thread domain, if it has one */
+};
+
+struct sr_xrcd {
+	struct ibv_xrcd xrcd;
+	char newer[64];
+	uint64_t id;
 	_Atomic uint32_t users;
 };
 
@@ -92,9 +108,24 @@ struct sr_ah {
 	struct sr_av av;
 };
 
+struct sr_dm {
+	struct ibv_dm dm;
+	char newer[64];
+	char *memory;
+	size_t length;
+	_Atomic uint32_t users;
+};
+
 struct sr_mr {
 	struct ibv_mr mr;
 	uint32_t index;
+	struct sr_dm *dm; /* in whose memory it lies */
+};
+
+struct sr_mw {
+	struct ibv_mw mw;
+	char newer[64];
+	uint32_t index; /* windows and regions share a table */
 };
 
 struct sr_channel {
@@ -107,11 +138,15 @@ struct sr_channel {
 };
 
 struct sr_cq {
-	struct ibv_cq cq;
-	char newer[sizeof(struct ibv_cq_ex) - sizeof(struct ibv_cq) + SR_SLACK];
+	union {
+		struct ibv_cq cq;
+		struct ibv_cq_ex ex;
+		char newer[sizeof(struct ibv_cq_ex) + SR_SLACK];
+	};
 	struct sr_shm_cq *shm;
 	struct list link; /* in its channel */
 	struct lock poll;
+	struct sr_cqe *current; /* between start_poll and end_poll */
 	uint32_t taken; /* events handed out */
 	uint32_t number;
 	uint32_t cap;
@@ -133,13 +168,18 @@ struct sr_rq {
 struct sr_srq {
 	struct ibv_srq srq;
 	struct sr_rq rq;
+	struct sr_xrcd *xrcd; /* of extended connections; else NULL */
+	struct sr_cq *cq;
 	uint32_t number;
 	_Atomic uint32_t users, async_acked, async_taken;
 };
 
 struct sr_qp {
-	struct ibv_qp qp;
-	char newer[sizeof(struct ibv_qp_ex) - sizeof(struct ibv_qp) + SR_SLACK];
+	union {
+		struct ibv_qp qp;
+		struct ibv_qp_ex ex;
+		char newer[sizeof(struct ibv_qp_ex) + SR_SLACK];
+	};
 	struct sr_shm_qp *shm;
 	struct sr_rq own_rq, *rq;
 	struct list stalled_link;
@@ -148,6 +188,12 @@ struct sr_qp {
 	struct ibv_qp_attr attr;
 	struct ibv_qp_cap cap;
 	uint32_t ops; /* bits of enum ibv_wr_opcode that it has */
+	/* Between wr_start and wr_complete, under sq_lock. */
+	struct sr_wqe *building;
+	uint32_t build_tail;
+	int build_err;
+	int extended;
+	struct sr_xrcd *xrcd;
 	uint32_t number;
 	_Atomic uint32_t async_acked, async_taken;
 };
@@ -159,6 +205,7 @@ static inline struct sr_context *sr_context(struct ibv_context *c)
 static inline struct sr_pd *sr_pd(struct ibv_pd *pd) { return container_of(pd, struct sr_pd, pd); }
 static inline struct sr_ah *sr_ah(struct ibv_ah *ah) { return container_of(ah, struct sr_ah, ah); }
 static inline struct sr_cq *sr_cq(struct ibv_cq *cq) { return container_of(cq, struct sr_cq, cq); }
+static inline struct sr_xrcd *sr_xrcd(struct ibv_xrcd *x) { return container_of(x, struct sr_xrcd, xrcd); }
 static inline struct sr_srq *sr_srq(struct ibv_srq *srq) { return container_of(srq, struct sr_srq, srq); }
 static inline struct sr_qp *sr_qp(struct ibv_qp *qp) { return container_of(qp, struct sr_qp, qp); }
 
@@ -200,15 +247,42 @@ int sr_copy(struct sr_context *ctx, struct sr_peer *dst, struct iovec *d, struct
 /* mr.c: where @addr..@addr+@len lies in the owner's memory. 0 or -EACCES, -EINVAL (no such key). */
 int sr_key_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
 		 uint64_t *ret_va);
+uint32_t sr_key_make(struct sr_context *ctx, uint32_t index);
+/* When it returns, no executor is at what a key let it in to before. ctx->lock held. */
+void sr_keys_settle(struct sr_context *ctx);
+/* A region; what is in it was checked. */
+struct ibv_mr *sr_mr_create(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, uint32_t access);
 /* As a remote one does, by way of the queue pair @qpn. */
 int sr_rkey_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
 		  uint32_t qpn, uint64_t *ret_va);
+
+int sr_access_check(uint32_t access);
+
+/* pd.c, dm.c, xrc.c, cq_ex.c: operations of the context */
+void sr_domains_fill(struct verbs_context *v);
+void sr_device_memory_fill(struct verbs_context *v);
+void sr_xrc_fill(struct verbs_context *v);
+void sr_cq_ex_fill(struct verbs_context *v);
+
+/* mw.c */
+void sr_windows_fill(struct verbs_context *v);
+int sr_window_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
+		    uint32_t qpn, uint64_t *ret_va);
+/* The verbs' error of a bind that cannot be posted, or 0. */
+int sr_bind_check(const struct sr_qp *qp, const struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info,
+		  enum ibv_mw_type type);
+void sr_wqe_bind(struct sr_wqe *w, uint32_t rkey, const struct ibv_mw_bind_info *info);
+int sr_region_is_bound(struct sr_context *ctx, uint32_t key);
 
 /* cq.c */
 void sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
 		int solicited);
 int sr_cq_contains(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive);
 void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, uint32_t number, uint32_t flag, struct sr_rq *rq);
+/* What a completion brings: its data, and its queue's place. */
+void sr_cqe_take(struct sr_context *ctx, const struct sr_cqe *c);
+/* After a poll: a spinner may have to let others work. */
+void sr_cq_polled(struct sr_cq *cq, int got);
 int sr_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int sr_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 
@@ -230,6 +304,8 @@ int sr_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr *
 int sr_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
 /* send.c */
+/* Binds a window of type 1. */
+int sr_post_bind(struct ibv_qp *qp, struct ibv_send_wr *wr);
 int sr_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 /* The QP at the other end has got what this one's peer may be waiting for: run its queue. */
 void sr_kick(struct sr_context *ctx, struct sr_qp *qp);
@@ -237,6 +313,10 @@ void sr_kick(struct sr_context *ctx, struct sr_qp *qp);
 void sr_progress(struct sr_context *ctx);
 void sr_stalled_add(struct sr_context *ctx, struct sr_qp *qp);
 void sr_stalled_del(struct sr_context *ctx, struct sr_qp *qp);
+/* May sends be posted in its state? */
+int sr_qp_sends(const struct sr_qp *qp);
+/* Runs the queue and gives its sq_lock back. */
+void sr_qp_run_locked(struct sr_context *ctx, struct sr_qp *qp);
 /* Bits of enum ibv_wr_opcode. */
 uint32_t sr_qp_ops(enum ibv_qp_type type);
 void sr_wqe_address(struct sr_context *ctx, struct sr_qp *qp, struct sr_wqe *w, struct ibv_ah *ah, uint32_t qpn,
@@ -293,10 +373,14 @@ void sr_qp_purge(struct sr_context *ctx, struct sr_qp *qp);
  * completion in a ring can be taken for a new one's.
  */
 void sr_qp_empty(struct sr_context *ctx, struct sr_qp *qp);
-struct ibv_qp *sr_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init);
 struct ibv_qp *sr_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init);
 
+/* qp_ex.c */
+int sr_send_ops_check(enum ibv_qp_type type, uint64_t flags);
+void sr_send_ops_fill(struct sr_qp *qp);
+
 /* srq.c */
+int sr_get_srq_num(struct ibv_srq *srq, uint32_t *ret_number);
 struct ibv_srq *sr_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *init);
 
 /* query.c */

@@ -55,5 +55,17 @@ void sr_receive_complete(struct sr_run *r, struct op *o, struct sr_cqe *c, uint3
 int sr_receive_fault(struct sr_run *r, struct op *o, uint32_t slot, enum ibv_wc_status local,
 		     enum ibv_wc_status remote);
 
+/* The responder finds fault with the request: it goes into error too, and says so. Returns @status. */
+int sr_refuse(struct sr_run *r, struct op *o, enum ibv_wc_status status);
+
+/* xrc.c */
+int sr_xrc_respond(struct sr_run *r, struct op *o);
+
+/* mw.c */
+/* Ends the binding @key of a window that is open to @qpn. 0, or -EINVAL: there is none. */
+int sr_window_invalidate(struct sr_context *ctx, struct sr_seg *seg, uint32_t key, uint32_t pd, uint32_t qpn);
+/* A bind or a local invalidation: its status. */
+int sr_window_request(struct sr_run *r, struct sr_wqe *w);
+
 /* ud.c */
 int sr_ud_send(struct sr_run *r, struct op *o);

@@ -182,9 +182,13 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned int n)
 	raw_futex((uint32_t *)&cq->acked, FUTEX_WAKE, INT32_MAX, NULL, 0);
 }
 
+/* A ring fills its page: as far as that it can be made longer later. */
+#define CQ_MIN_SLOTS 16u
+_Static_assert(sizeof(struct sr_shm_cq) + CQ_MIN_SLOTS * sizeof(struct sr_cqe) <= FM_PAGE_SIZE, "one page");
+
 static int cq_shm_create(struct sr_context *ctx, struct sr_cq *cq, int cqe)
 {
-	uint32_t slots = 1;
+	uint32_t slots = CQ_MIN_SLOTS;
 
 	while (slots < (uint32_t)cqe)
 		slots <<= 1;

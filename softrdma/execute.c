@@ -7,8 +7,8 @@
  *   check own keys -> lock the target's rx_lock -> check QP, keys, receive -> move data
  *   -> push the receive's completion -> pop the receive -> unlock -> push the send's completion -> head + 1
  *
- * Locks are taken in this order: a QP's sq_lock, then one rx_lock at a time, then an SRQ's, then one CQ's. All are
- * robust. What a dead executor leaves is one request that was or was not completed: the completion in the queue
+ * Locks are taken in this order: a QP's sq_lock, then one rx_lock at a time, then an SRQ's, then the windows' or one
+ * CQ's. All are robust. What a dead executor leaves is one request that was or was not completed: the completion in the queue
  * decides (sr_sq_lock, sr_rx_lock). Only completions are ever repeated work; a request that was cut off is run
  * again by the owner, whose peer is then the dead one, so it fails as unreachable.
  *
@@ -100,6 +100,8 @@ static int responds(struct sr_shm_qp *q, struct sr_shm_qp *d)
 
 static int respond_ordered(struct sr_run *r, struct op *o)
 {
+	if (unlikely(r->q->type == IBV_QPT_XRC_SEND))
+		return sr_xrc_respond(r, o);
 	o->to = r->dst;
 	o->rq = sr_at(r->dst->seg, o->d->rq);
 	o->pd = o->d->pd;
@@ -140,6 +142,8 @@ static int execute(struct sr_run *r, struct sr_wqe *w, uint32_t *ret_len)
 	struct op o;
 	int status;
 
+	if (unlikely(w->opcode == IBV_WR_LOCAL_INV || w->opcode == IBV_WR_BIND_MW))
+		return sr_window_request(r, w);
 	o.w = w;
 	o.byte_len = 0;
 	status = local_prepare(r, &o);
@@ -162,6 +166,10 @@ static uint16_t wc_opcode(uint32_t opcode)
 		return IBV_WC_COMP_SWAP;
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		return IBV_WC_FETCH_ADD;
+	case IBV_WR_BIND_MW:
+		return IBV_WC_BIND_MW;
+	case IBV_WR_LOCAL_INV:
+		return IBV_WC_LOCAL_INV;
 	default:
 		return IBV_WC_SEND;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Protection domains, memory regions, and the check of keys.
+ * Memory regions, and the check of keys.
  *
  * An entry of the key table is filled first and its key stored last; a key is an index between 16 random bits, so one
  * of a region that is gone does not fit the next region of the same index, and none can be guessed from another.
@@ -16,38 +16,14 @@
 #include "softrdma/export.h"
 
 #define ACCESS_KNOWN (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
-		      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE)
+		      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |           \
+		      IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE)
 
 #define HUGE_PAGE (2u << 20)
 #define HUGE_BUDGET_NS 200000000u
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-
-EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
-{
-	struct sr_context *ctx = sr_context(context);
-	struct sr_pd *pd = arena_alloc(&ctx->arena, sizeof(*pd) + SR_SLACK);
-
-	if (!pd) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	lock_acquire(&ctx->lock);
-	pd->number = ++ctx->next_pd;
-	lock_release(&ctx->lock);
-	pd->pd.context = context;
-	pd->pd.handle = pd->number;
-	return &pd->pd;
-}
-
-EXPORT int ibv_dealloc_pd(struct ibv_pd *ibpd)
-{
-	if (atomic_load(&sr_pd(ibpd)->users))
-		return EBUSY;
-	arena_free(&sr_context(ibpd->context)->arena, sr_pd(ibpd));
-	return 0;
-}
 
 int sr_key_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
 		 uint64_t *ret_va)
@@ -71,25 +47,50 @@ int sr_key_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, 
 int sr_rkey_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
 		  uint32_t qpn, uint64_t *ret_va)
 {
-	return sr_key_check(seg, key, addr, len, access, pd, ret_va);
+	int err = sr_key_check(seg, key, addr, len, access, pd, ret_va);
+
+	if (unlikely(err == -EINVAL && !seg->key[sr_key_index(key)].pd))
+		err = sr_window_check(seg, key, addr, len, access, pd, qpn, ret_va);
+	return err;
 }
 
-static int key_publish(struct sr_context *ctx, struct sr_mr *mr, uint64_t iova, int access)
+uint32_t sr_key_make(struct sr_context *ctx, uint32_t index)
 {
-	struct sr_key *k = &ctx->seg->key[mr->index];
 	uint32_t tag;
 
 	do
 		tag = (uint32_t)(sr_random(ctx) >> 32) & 0xff0000ffu;
-	while (!tag);
+	while (!(tag >> 24));
+	return tag | index << 8;
+}
+
+void sr_keys_settle(struct sr_context *ctx)
+{
+	uint32_t i, left = ctx->qps.used;
+
+	for (i = 0; left && i < SR_MAX_QP; i++) {
+		struct sr_qp *qp = ctx->qps.object[i];
+
+		if (!qp)
+			continue;
+		left--;
+		sr_rx_lock(ctx, &ctx->self, qp->shm);
+		rlock_release(&qp->shm->rx_lock);
+	}
+}
+
+static int key_publish(struct sr_context *ctx, struct sr_mr *mr, uint64_t iova, uint32_t access)
+{
+	struct sr_key *k = &ctx->seg->key[mr->index];
+
 	if (sr_shm_reserve(ctx, (uint64_t)((char *)k - (char *)ctx->seg), sizeof(*k)))
 		return -ENOMEM;
-	k->access = (uint32_t)access;
+	k->access = access;
 	k->pd = sr_pd(mr->mr.pd)->number;
-	k->iova = iova;
+	k->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
 	k->len = mr->mr.length;
 	k->addr = (uintptr_t)mr->mr.addr;
-	mr->mr.lkey = mr->mr.rkey = tag | mr->index << 8;
+	mr->mr.lkey = mr->mr.rkey = sr_key_make(ctx, mr->index);
 	mr->mr.handle = mr->index;
 	atomic_store(&k->key, mr->mr.lkey);
 	return 0;
@@ -132,44 +133,67 @@ static void make_huge(struct sr_context *ctx, uintptr_t addr, size_t length)
 	lock_release(&ctx->lock);
 }
 
-EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-				       unsigned int access)
+int sr_access_check(uint32_t access)
+{
+	if (access & ~(uint32_t)ACCESS_KNOWN)
+		return -EOPNOTSUPP;
+	/* Whom others may write, the owner may (IBA 10.6.3.1). */
+	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		return -EINVAL;
+	return 0;
+}
+
+static int memory_check(const void *addr, size_t length, uint32_t access)
+{
+	int err = sr_access_check(access);
+
+	/* On demand: what is there counts when it is used. */
+	if (!err && !(access & IBV_ACCESS_ON_DEMAND) && !mapped(addr, length))
+		err = -EFAULT;
+	return err;
+}
+
+struct ibv_mr *sr_mr_create(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, uint32_t access)
 {
 	struct sr_context *ctx = sr_context(pd->context);
-	struct sr_mr *mr = NULL;
-	int err = -EINVAL;
+	struct sr_mr *mr = arena_alloc(&ctx->arena, sizeof(*mr) + SR_SLACK);
+	int err = -ENOMEM;
 
-	if (access & ~(unsigned int)ACCESS_KNOWN) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
-	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
-		goto err_none;
-	err = -EFAULT;
-	if (!mapped(addr, length))
-		goto err_none;
-	err = -ENOMEM;
-	mr = arena_alloc(&ctx->arena, sizeof(*mr) + SR_SLACK);
 	if (!mr)
 		goto err_none;
 	mr->mr = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = addr, .length = length };
 	lock_acquire(&ctx->lock);
 	err = sr_ids_take(&ctx->mrs, mr, &mr->index);
 	if (!err) {
-		err = key_publish(ctx, mr, iova, (int)access);
+		err = key_publish(ctx, mr, iova, access);
 		if (err)
 			sr_ids_give(&ctx->mrs, mr->index);
 	}
 	lock_release(&ctx->lock);
 	if (err)
 		goto err_none;
-	make_huge(ctx, (uintptr_t)addr, length);
 	atomic_fetch_add(&sr_pd(pd)->users, 1);
 	return &mr->mr;
 err_none:
 	arena_free(&ctx->arena, mr);
 	errno = -err;
 	return NULL;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+				       unsigned int access)
+{
+	int err = memory_check(addr, length, access);
+	struct ibv_mr *mr;
+
+	if (err) {
+		errno = -err;
+		return NULL;
+	}
+	mr = sr_mr_create(pd, addr, length, iova, access);
+	if (mr && !(access & IBV_ACCESS_ON_DEMAND))
+		make_huge(sr_context(pd->context), (uintptr_t)addr, length);
+	return mr;
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
@@ -186,21 +210,81 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ibmr)
 {
 	struct sr_context *ctx = sr_context(ibmr->context);
 	struct sr_mr *mr = container_of(ibmr, struct sr_mr, mr);
-	uint32_t i;
 
 	lock_acquire(&ctx->lock);
-	atomic_store(&ctx->seg->key[mr->index].key, 0);
-	for (i = 0; i < SR_MAX_QP; i++) {
-		struct sr_qp *qp = ctx->qps.object[i];
-
-		if (!qp)
-			continue;
-		sr_rx_lock(ctx, &ctx->self, qp->shm);
-		rlock_release(&qp->shm->rx_lock);
+	if (sr_region_is_bound(ctx, ibmr->lkey)) {
+		lock_release(&ctx->lock);
+		return EBUSY;
 	}
+	atomic_store(&ctx->seg->key[mr->index].key, 0);
+	sr_keys_settle(ctx);
 	sr_ids_give(&ctx->mrs, mr->index);
+	if (mr->dm)
+		atomic_fetch_sub(&mr->dm->users, 1);
 	lock_release(&ctx->lock);
 	atomic_fetch_sub(&sr_pd(ibmr->pd)->users, 1);
 	arena_free(&ctx->arena, mr);
+	return 0;
+}
+
+/* ctx->lock held. Requests that come meanwhile find no key. */
+static void key_change(struct sr_context *ctx, struct sr_mr *mr, int flags, struct ibv_pd *pd, uint32_t access)
+{
+	struct sr_key *k = &ctx->seg->key[mr->index];
+
+	atomic_store(&k->key, 0);
+	sr_keys_settle(ctx);
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		k->iova = k->access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)mr->mr.addr;
+		k->addr = (uintptr_t)mr->mr.addr;
+		k->len = mr->mr.length;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		k->access = access;
+	if (flags & IBV_REREG_MR_CHANGE_PD)
+		k->pd = sr_pd(pd)->number;
+	atomic_store(&k->key, mr->mr.lkey);
+}
+
+/*
+ * Changes a region and keeps its keys (IBA 11.2.8.8 lets a device give new ones or the old). One that windows lie in stays as
+ * it is.
+ */
+EXPORT int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	struct sr_context *ctx = sr_context(ibmr->context);
+	struct sr_mr *mr = container_of(ibmr, struct sr_mr, mr);
+	int err = 0;
+
+	if (!flags || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) || mr->dm ||
+	    ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!addr || !length)) ||
+	    ((flags & IBV_REREG_MR_CHANGE_PD) && !pd)) {
+		errno = EINVAL;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		err = sr_access_check((uint32_t)access);
+	if (!err && (flags & IBV_REREG_MR_CHANGE_TRANSLATION) && !mapped(addr, length))
+		err = -EFAULT;
+	lock_acquire(&ctx->lock);
+	if (!err && sr_region_is_bound(ctx, ibmr->lkey))
+		err = -EBUSY;
+	if (!err) {
+		if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+			ibmr->addr = addr;
+			ibmr->length = length;
+		}
+		key_change(ctx, mr, flags, pd, (uint32_t)access);
+	}
+	lock_release(&ctx->lock);
+	if (err) {
+		errno = -err;
+		return IBV_REREG_MR_ERR_CMD;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		atomic_fetch_sub(&sr_pd(ibmr->pd)->users, 1);
+		atomic_fetch_add(&sr_pd(pd)->users, 1);
+		ibmr->pd = pd;
+	}
 	return 0;
 }

@@ -17,18 +17,42 @@
 
 /* ---- creation ---- */
 
-static int init_check(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+static int init_check(const struct ibv_qp_init_attr_ex *init)
 {
-	struct ibv_qp_cap *cap = &init->cap;
+	const struct ibv_qp_cap *cap = &init->cap;
+	int target = init->qp_type == IBV_QPT_XRC_RECV, initiator = init->qp_type == IBV_QPT_XRC_SEND;
 
-	if (!sr_qp_ops(init->qp_type))
+	if (!sr_qp_ops(init->qp_type) && !target)
 		return EOPNOTSUPP;
-	if (!init->send_cq || !init->recv_cq)
+	if (target ? !(init->comp_mask & IBV_QP_INIT_ATTR_XRCD) : !(init->comp_mask & IBV_QP_INIT_ATTR_PD))
+		return EINVAL;
+	if ((!init->send_cq && !target) || (!init->recv_cq && !target && !initiator))
+		return EINVAL;
+	if (init->srq && (initiator || target))
 		return EINVAL;
 	if (cap->max_send_wr > SR_MAX_WR || cap->max_recv_wr > SR_MAX_WR || cap->max_send_sge > SR_MAX_SGE ||
 	    cap->max_recv_sge > SR_MAX_SGE || cap->max_inline_data > SR_MAX_INLINE)
 		return EINVAL;
-	return 0;
+	if ((init->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && init->create_flags)
+		return EOPNOTSUPP;
+	return init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+		       ? sr_send_ops_check(init->qp_type, init->send_ops_flags)
+		       : 0;
+}
+
+/* What a queue pair has not, it has of the smallest size, so that nobody need ask. */
+static void cap_round(struct ibv_qp_init_attr_ex *init)
+{
+	if (init->qp_type == IBV_QPT_XRC_RECV)
+		init->cap = (struct ibv_qp_cap){ 0 };
+	if (init->srq || init->qp_type == IBV_QPT_XRC_SEND)
+		init->cap.max_recv_wr = init->cap.max_recv_sge = 0;
+	if (init->qp_type == IBV_QPT_XRC_RECV)
+		return;
+	init->cap.max_send_wr += !init->cap.max_send_wr;
+	init->cap.max_send_sge += !init->cap.max_send_sge;
+	if (!init->srq && init->qp_type != IBV_QPT_XRC_SEND)
+		init->cap.max_recv_sge += !init->cap.max_recv_sge;
 }
 
 static size_t sq_size(struct sr_shm_qp *q)
@@ -90,7 +114,7 @@ static void queues_destroy(struct sr_context *ctx, struct sr_qp *qp)
 }
 
 /* ctx->lock held. */
-static int parts_create(struct sr_context *ctx, struct sr_qp *qp, struct ibv_qp_init_attr *init)
+static int parts_create(struct sr_context *ctx, struct sr_qp *qp, struct ibv_qp_init_attr_ex *init)
 {
 	int err = sr_ids_take(&ctx->qps, qp, &qp->number);
 
@@ -119,9 +143,14 @@ err_id:
 
 static void users_add(struct ibv_qp *qp, uint32_t n)
 {
-	atomic_fetch_add(&sr_pd(qp->pd)->users, n);
-	atomic_fetch_add(&sr_cq(qp->send_cq)->users, n);
-	atomic_fetch_add(&sr_cq(qp->recv_cq)->users, n);
+	if (qp->pd)
+		atomic_fetch_add(&sr_pd(qp->pd)->users, n);
+	if (qp->send_cq)
+		atomic_fetch_add(&sr_cq(qp->send_cq)->users, n);
+	if (qp->recv_cq)
+		atomic_fetch_add(&sr_cq(qp->recv_cq)->users, n);
+	if (sr_qp(qp)->xrcd)
+		atomic_fetch_add(&sr_qp(qp)->xrcd->users, n);
 	if (qp->srq)
 		atomic_fetch_add(&sr_srq(qp->srq)->users, n);
 }
@@ -148,20 +177,22 @@ void sr_qp_empty(struct sr_context *ctx, struct sr_qp *qp)
 void sr_qp_purge(struct sr_context *ctx, struct sr_qp *qp)
 {
 	sr_in_hand_flush(ctx, &ctx->self, qp->shm);
-	sr_cq_purge(ctx, sr_cq(qp->qp.recv_cq), qp->number, 0, qp->rq);
-	if (qp->qp.send_cq != qp->qp.recv_cq)
+	if (qp->qp.recv_cq)
+		sr_cq_purge(ctx, sr_cq(qp->qp.recv_cq), qp->number, 0, qp->rq);
+	if (qp->qp.send_cq && qp->qp.send_cq != qp->qp.recv_cq)
 		sr_cq_purge(ctx, sr_cq(qp->qp.send_cq), qp->number, 0, qp->rq);
 }
 
-static void shm_fill(struct sr_context *ctx, struct sr_qp *qp, struct ibv_qp_init_attr *init)
+static void shm_fill(struct sr_context *ctx, struct sr_qp *qp, const struct ibv_qp_init_attr_ex *init)
 {
 	struct sr_shm_qp *q = qp->shm;
 
 	q->flags = init->sq_sig_all ? SR_QP_SIG_ALL : 0;
-	q->pd = sr_pd(qp->qp.pd)->number;
+	q->pd = qp->qp.pd ? sr_pd(qp->qp.pd)->number : 0;
+	q->xrcd = qp->xrcd ? qp->xrcd->id : 0;
 	q->number = qp->number;
-	q->send_cq = offset(ctx, sr_cq(init->send_cq)->shm);
-	q->recv_cq = offset(ctx, sr_cq(init->recv_cq)->shm);
+	q->send_cq = init->send_cq ? offset(ctx, sr_cq(init->send_cq)->shm) : 0;
+	q->recv_cq = init->recv_cq ? offset(ctx, sr_cq(init->recv_cq)->shm) : 0;
 	q->rq = offset(ctx, qp->rq->shm);
 	atomic_store(&q->peer_waits, 0);
 	atomic_store(&q->sq_tail, (uint32_t)sr_random(ctx));
@@ -172,40 +203,53 @@ static void shm_fill(struct sr_context *ctx, struct sr_qp *qp, struct ibv_qp_ini
 	atomic_store(&ctx->seg->qp_off[qp->number], offset(ctx, q));
 }
 
-struct ibv_qp *sr_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
+static struct sr_qp *qp_new(struct sr_context *ctx, struct ibv_qp_init_attr_ex *init)
 {
-	struct sr_context *ctx = sr_context(pd->context);
-	int err = init_check(pd, init);
+	struct sr_qp *qp = arena_alloc(&ctx->arena, sizeof(*qp));
+	int err = -ENOMEM;
+
+	if (qp) {
+		lock_acquire(&ctx->lock);
+		err = parts_create(ctx, qp, init);
+		lock_release(&ctx->lock);
+	}
+	if (!err)
+		return qp;
+	arena_free(&ctx->arena, qp);
+	errno = -err;
+	return NULL;
+}
+
+struct ibv_qp *sr_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init)
+{
+	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+			       IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	struct sr_context *ctx = sr_context(context);
+	int err = init->comp_mask & ~known ? EOPNOTSUPP : init_check(init);
 	struct sr_qp *qp;
 
 	if (err) {
 		errno = err;
 		return NULL;
 	}
-	init->cap.max_send_wr += !init->cap.max_send_wr;
-	init->cap.max_send_sge += !init->cap.max_send_sge;
-	init->cap.max_recv_sge += !init->cap.max_recv_sge;
-	if (init->srq)
-		init->cap.max_recv_wr = init->cap.max_recv_sge = 0;
-	qp = arena_alloc(&ctx->arena, sizeof(*qp));
-	if (!qp) {
-		errno = ENOMEM;
+	if (init->qp_type == IBV_QPT_XRC_RECV)
+		init->send_cq = init->recv_cq = NULL;
+	if (init->qp_type == IBV_QPT_XRC_SEND)
+		init->recv_cq = NULL;
+	cap_round(init);
+	qp = qp_new(ctx, init);
+	if (!qp)
 		return NULL;
-	}
-	lock_acquire(&ctx->lock);
-	err = parts_create(ctx, qp, init);
-	lock_release(&ctx->lock);
-	if (err) {
-		arena_free(&ctx->arena, qp);
-		errno = -err;
-		return NULL;
-	}
 	list_init(&qp->stalled_link);
 	qp->ops = sr_qp_ops(init->qp_type);
 	qp->cap = init->cap;
-	qp->qp = (struct ibv_qp){ .context = pd->context, .qp_context = init->qp_context, .pd = pd,
+	qp->xrcd = init->qp_type == IBV_QPT_XRC_RECV ? sr_xrcd(init->xrcd) : NULL;
+	qp->qp = (struct ibv_qp){ .context = context, .qp_context = init->qp_context,
+				  .pd = init->qp_type == IBV_QPT_XRC_RECV ? NULL : init->pd,
 				  .send_cq = init->send_cq, .recv_cq = init->recv_cq, .srq = init->srq,
 				  .handle = qp->number, .state = IBV_QPS_RESET, .qp_type = init->qp_type };
+	if (init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		sr_send_ops_fill(qp);
 	lock_acquire(&ctx->lock);
 	shm_fill(ctx, qp, init);
 	lock_release(&ctx->lock);
@@ -216,29 +260,15 @@ struct ibv_qp *sr_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 
 EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
-	return sr_create_qp(pd, init);
-}
+	struct ibv_qp_init_attr_ex ex = { .qp_context = init->qp_context, .send_cq = init->send_cq,
+					  .recv_cq = init->recv_cq, .srq = init->srq, .cap = init->cap,
+					  .qp_type = init->qp_type, .sq_sig_all = init->sq_sig_all,
+					  .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd };
+	struct ibv_qp *qp = sr_create_qp_ex(pd->context, &ex);
 
-struct ibv_qp *sr_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *ex)
-{
-	struct ibv_qp_init_attr init = { .qp_context = ex->qp_context, .send_cq = ex->send_cq,
-					 .recv_cq = ex->recv_cq, .srq = ex->srq, .cap = ex->cap,
-					 .qp_type = ex->qp_type, .sq_sig_all = ex->sq_sig_all };
-	struct ibv_qp *qp;
-
-	if ((ex->comp_mask & ~(uint32_t)IBV_QP_INIT_ATTR_PD) || !(ex->comp_mask & IBV_QP_INIT_ATTR_PD)) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
-	qp = sr_create_qp(ex->pd, &init);
 	if (qp)
-		ex->cap = init.cap;
+		init->cap = ex.cap;
 	return qp;
-}
-
-EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
-{
-	return NULL;
 }
 
 EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)

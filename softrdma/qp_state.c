@@ -82,6 +82,16 @@ static const struct move moves[] = {
 	{ IBV_QPS_SQE, IBV_QPS_RTS, .optional = { CUR | IBV_QP_QKEY, CUR | RIGHTS } },
 };
 
+/* Half of an extended connection may be told what only the other half has: it does not care. */
+static int applicable(enum ibv_qp_type type, int mask)
+{
+	if (type == IBV_QPT_XRC_SEND)
+		return mask & ~RESPONDS;
+	if (type == IBV_QPT_XRC_RECV)
+		return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+	return mask;
+}
+
 static int exists(enum ibv_qp_state from, enum ibv_qp_state to, enum ibv_qp_type type)
 {
 	if (to == IBV_QPS_RESET)
@@ -233,6 +243,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask
 	enum ibv_qp_state from, to;
 	int err;
 
+	mask = applicable(ibqp->qp_type, mask);
 	sr_sq_lock(ctx, &ctx->self, qp->shm);
 	sr_rx_lock(ctx, &ctx->self, qp->shm);
 	from = atomic_load(&qp->shm->state);

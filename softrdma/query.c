@@ -58,7 +58,9 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.vendor_part_id = 4099,
 		.max_qp = SR_MAX_QP,
 		.max_qp_wr = SR_MAX_WR,
-		.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SHUTDOWN_PORT | IBV_DEVICE_CURR_QP_STATE_MOD,
+		.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SHUTDOWN_PORT |
+				    IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_MEM_WINDOW |
+				    IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC,
 		.max_sge = SR_MAX_SGE,
 		.max_sge_rd = SR_MAX_SGE,
 		.max_cq = SR_MAX_QP,
@@ -72,6 +74,7 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.max_srq = SR_MAX_QP,
 		.max_srq_wr = SR_MAX_WR,
 		.max_srq_sge = SR_MAX_SGE,
+		.max_mw = SR_MAX_MR,
 		.max_ah = 1 << 20,
 		.max_mcast_grp = SR_MAX_GROUP,
 		.max_mcast_qp_attach = SR_MAX_MEMBER,
@@ -83,17 +86,33 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 	return 0;
 }
 
+#define ODP_UD (IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV)
+#define ODP_UC (ODP_UD | IBV_ODP_SUPPORT_WRITE)
+#define ODP_RC (ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC)
+
 int sr_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
 		       struct ibv_device_attr_ex *attr, size_t size)
 {
+	struct ibv_device_attr_ex a = {
+		.odp_caps = { .general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
+			      .per_transport_caps = { .rc_odp_caps = ODP_RC, .uc_odp_caps = ODP_UC,
+						      .ud_odp_caps = ODP_UD } },
+		.xrc_odp_caps = ODP_RC,
+		.completion_timestamp_mask = UINT64_MAX,
+		.hca_core_clock = 1000000, /* kHz */
+		.max_dm_size = SR_MAX_DM,
+		.phys_port_cnt_ex = 1,
+	};
+
 	if (input && input->comp_mask)
 		return EINVAL;
 	if (size < sizeof(struct ibv_device_attr))
 		return EINVAL;
+	ibv_query_device(context, &a.orig_attr);
+	a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
 	memset(attr, 0, size);
-	if (size >= offsetof(struct ibv_device_attr_ex, phys_port_cnt_ex) + sizeof(attr->phys_port_cnt_ex))
-		attr->phys_port_cnt_ex = 1;
-	return ibv_query_device(context, &attr->orig_attr);
+	memcpy(attr, &a, size < sizeof(a) ? size : sizeof(a));
+	return 0;
 }
 
 int sr_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t len)

@@ -226,8 +226,7 @@ static void failed(struct sr_run *r, struct op *o)
 	r->failed_in = r->dst;
 }
 
-/* The responder finds fault with the request: it goes into error too, and says so. */
-static enum ibv_wc_status refuse(struct sr_run *r, struct op *o, enum ibv_wc_status status)
+int sr_refuse(struct sr_run *r, struct op *o, enum ibv_wc_status status)
 {
 	if (o->d->type == IBV_QPT_UC)
 		return status;
@@ -268,7 +267,7 @@ static int remote_check(struct sr_run *r, struct op *o, uint32_t access, uint64_
 {
 	if (!(o->d->access & access) ||
 	    sr_rkey_check(o->to->seg, o->w->rkey, o->w->remote_addr, len, access, o->pd, o->d->qpn, ret_va))
-		return refuse(r, o, IBV_WC_REM_ACCESS_ERR);
+		return sr_refuse(r, o, IBV_WC_REM_ACCESS_ERR);
 	return IBV_WC_SUCCESS;
 }
 
@@ -316,7 +315,7 @@ static int do_atomic(struct sr_run *r, struct op *o)
 	if (err)
 		return err;
 	if (va % 8)
-		return refuse(r, o, IBV_WC_REM_INV_REQ_ERR);
+		return sr_refuse(r, o, IBV_WC_REM_INV_REQ_ERR);
 	lock = &r->ctx->atomics[va % FM_PAGE_SIZE / 8];
 	rlock_acquire(r->ctx, lock, r->ctx->self.token);
 	err = sr_copy(r->ctx, &r->ctx->self, &(struct iovec){ &old, 8 }, o->to,
@@ -393,6 +392,9 @@ static int do_send(struct sr_run *r, struct op *o)
 	err = sr_place(r, o, o->w->length, &there, &c);
 	if (err)
 		return moved(err);
+	if (unlikely(o->w->opcode == IBV_WR_SEND_WITH_INV) &&
+	    sr_window_invalidate(r->ctx, o->to->seg, o->w->imm, o->pd, o->d->qpn))
+		return sr_receive_fault(r, o, slot, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR);
 	if (o->w->opcode != IBV_WR_SEND) {
 		c.imm = o->w->imm;
 		c.wc_flags = o->w->opcode == IBV_WR_SEND_WITH_IMM ? IBV_WC_WITH_IMM : IBV_WC_WITH_INV;
@@ -426,6 +428,7 @@ int sr_respond(struct sr_run *r, struct op *o)
 		return do_write_imm(r, o);
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_SEND_WITH_INV:
 		return do_send(r, o);
 	case IBV_WR_RDMA_READ:
 		return do_read(r, o);

@@ -120,7 +120,7 @@ int sr_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	struct sr_context *ctx = sr_context(ibqp->context);
 	int err;
 
-	if (unlikely(ibqp->srq || atomic_load_explicit(&qp->shm->state, memory_order_relaxed) == IBV_QPS_RESET)) {
+	if (unlikely(ibqp->srq || !ibqp->recv_cq || atomic_load_explicit(&qp->shm->state, memory_order_relaxed) == IBV_QPS_RESET)) {
 		*bad = wr;
 		return EINVAL;
 	}
@@ -148,7 +148,8 @@ int sr_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_r
 	for (i = 0; i < SR_MAX_QP; i++) {
 		struct sr_qp *qp = ctx->qps.object[i];
 
-		if (qp && qp->rq == &srq->rq && atomic_load(&qp->shm->peer_waits))
+		if (qp && (qp->rq == &srq->rq || qp->shm->type == IBV_QPT_XRC_RECV) &&
+		    atomic_load(&qp->shm->peer_waits))
 			sr_kick(ctx, qp);
 	}
 	return err;

@@ -64,7 +64,7 @@ static void flush_sends(struct sr_context *ctx, struct sr_peer *owner, uint32_t 
 	rlock_release(&q->sq_lock);
 }
 
-static void run_locked(struct sr_context *ctx, struct sr_qp *qp)
+void sr_qp_run_locked(struct sr_context *ctx, struct sr_qp *qp)
 {
 	struct sr_run run = { .ctx = ctx, .src = &ctx->self, .q = qp->shm, .mine = 1 };
 	int waits;
@@ -83,7 +83,7 @@ static void run_locked(struct sr_context *ctx, struct sr_qp *qp)
 void sr_qp_run(struct sr_context *ctx, struct sr_qp *qp)
 {
 	sr_sq_lock(ctx, &ctx->self, qp->shm);
-	run_locked(ctx, qp);
+	sr_qp_run_locked(ctx, qp);
 }
 
 void sr_kick(struct sr_context *ctx, struct sr_qp *qp)
@@ -217,6 +217,7 @@ static int is_atomic(uint32_t opcode)
 #define OP(op) (1u << (op))
 #define SENDS (OP(IBV_WR_SEND) | OP(IBV_WR_SEND_WITH_IMM))
 #define WRITES (OP(IBV_WR_RDMA_WRITE) | OP(IBV_WR_RDMA_WRITE_WITH_IMM))
+#define WINDOWS (OP(IBV_WR_LOCAL_INV) | OP(IBV_WR_BIND_MW))
 #define READS (OP(IBV_WR_RDMA_READ) | OP(IBV_WR_ATOMIC_CMP_AND_SWP) | OP(IBV_WR_ATOMIC_FETCH_AND_ADD))
 
 /* What each transport service has (IBA 9.3.1, table 37 of 9.4). */
@@ -226,9 +227,10 @@ uint32_t sr_qp_ops(enum ibv_qp_type type)
 	case IBV_QPT_UD:
 		return SENDS;
 	case IBV_QPT_UC:
-		return SENDS | WRITES;
+		return SENDS | WRITES | WINDOWS;
 	case IBV_QPT_RC:
-		return SENDS | WRITES | READS;
+	case IBV_QPT_XRC_SEND:
+		return SENDS | WRITES | READS | WINDOWS | OP(IBV_WR_SEND_WITH_INV);
 	default:
 		return 0;
 	}
@@ -291,18 +293,9 @@ void sr_wqe_address(struct sr_context *ctx, struct sr_qp *qp, struct sr_wqe *w, 
 	w->rkey = qkey >> 31 ? qp->shm->qkey : qkey;
 }
 
-static int post_one(struct sr_context *ctx, struct sr_qp *qp, const struct ibv_send_wr *wr)
+/* Where it goes, by its operation. */
+static void wqe_target(struct sr_context *ctx, struct sr_qp *qp, struct sr_wqe *w, const struct ibv_send_wr *wr)
 {
-	uint32_t tail = atomic_load_explicit(&qp->shm->sq_tail, memory_order_relaxed);
-	struct sr_wqe *w = sr_sq_slot(ctx->seg, qp->shm, tail);
-	int err = wr_check(qp, wr);
-
-	if (err)
-		return err;
-	w->wr_id = wr->wr_id;
-	w->opcode = wr->opcode;
-	w->flags = wr->send_flags;
-	w->imm = wr->imm_data;
 	if (is_atomic(wr->opcode)) {
 		w->remote_addr = wr->wr.atomic.remote_addr;
 		w->rkey = wr->wr.atomic.rkey;
@@ -310,34 +303,73 @@ static int post_one(struct sr_context *ctx, struct sr_qp *qp, const struct ibv_s
 		w->swap = wr->wr.atomic.swap;
 	} else if (unlikely(qp->shm->type == IBV_QPT_UD)) {
 		sr_wqe_address(ctx, qp, w, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+	} else if (unlikely(wr->opcode == IBV_WR_BIND_MW)) {
+		sr_wqe_bind(w, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 	} else {
 		w->remote_addr = wr->wr.rdma.remote_addr;
 		w->rkey = wr->wr.rdma.rkey;
 	}
+	if (unlikely(qp->shm->type == IBV_QPT_XRC_SEND))
+		w->target = wr->qp_type.xrc.remote_srqn;
+}
+
+static int post_one(struct sr_context *ctx, struct sr_qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type window)
+{
+	uint32_t tail = atomic_load_explicit(&qp->shm->sq_tail, memory_order_relaxed);
+	struct sr_wqe *w = sr_sq_slot(ctx->seg, qp->shm, tail);
+	int err = wr_check(qp, wr);
+
+	if (!err && unlikely(wr->opcode == IBV_WR_BIND_MW))
+		err = sr_bind_check(qp, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info, window);
+	if (err)
+		return err;
+	w->wr_id = wr->wr_id;
+	w->opcode = wr->opcode;
+	w->flags = wr->send_flags;
+	w->imm = wr->imm_data;
+	wqe_target(ctx, qp, w, wr);
 	wqe_data(w, wr);
 	atomic_store_explicit(&qp->shm->sq_tail, tail + 1, memory_order_release);
 	return 0;
 }
 
-int sr_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+int sr_qp_sends(const struct sr_qp *qp)
+{
+	uint32_t state = atomic_load_explicit(&qp->shm->state, memory_order_acquire);
+
+	return state == IBV_QPS_RTS || state == IBV_QPS_ERR || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
+}
+
+static int post_list(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad, enum ibv_mw_type window)
 {
 	struct sr_qp *qp = sr_qp(ibqp);
 	struct sr_context *ctx = sr_context(ibqp->context);
-	uint32_t state = atomic_load_explicit(&qp->shm->state, memory_order_acquire);
 	int err = 0;
 
-	if (unlikely(state != IBV_QPS_RTS && state != IBV_QPS_ERR && state != IBV_QPS_SQD && state != IBV_QPS_SQE)) {
+	if (unlikely(!sr_qp_sends(qp))) {
 		*bad = wr;
 		return EINVAL;
 	}
 	sr_sq_lock(ctx, &ctx->self, qp->shm);
 	for (; wr; wr = wr->next) {
-		err = post_one(ctx, qp, wr);
+		err = post_one(ctx, qp, wr, window);
 		if (unlikely(err)) {
 			*bad = wr;
 			break;
 		}
 	}
-	run_locked(ctx, qp);
+	sr_qp_run_locked(ctx, qp);
 	return err;
+}
+
+int sr_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	return post_list(qp, wr, bad, IBV_MW_TYPE_2);
+}
+
+int sr_post_bind(struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	return post_list(qp, wr, &bad, IBV_MW_TYPE_1);
 }

@@ -35,6 +35,7 @@
 #define SR_MAX_WR 16384u
 #define SR_MAX_CQE (1u << 18)
 #define SR_MAX_MSG (1u << 31)
+#define SR_MAX_DM (64u << 20)
 
 /* Small sends lie here between the sender's post and the receiver's poll. */
 #define SR_BOUNCE_UNIT 64u /* bytes */

@@ -15,6 +15,15 @@ static void *refuse(void)
 	return NULL;
 }
 
+/* Nothing is pinned: every region is "on demand", and there is nothing to fetch. */
+static int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *list,
+		     uint32_t n)
+{
+	if (advice > IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
+		return EOPNOTSUPP;
+	return n ? 0 : EINVAL;
+}
+
 static int refuse_code(void)
 {
 	return EOPNOTSUPP;
@@ -25,22 +34,16 @@ static int refuse_code(void)
 
 void sr_unsupported_fill(struct verbs_context *v)
 {
-	SET(v, advise_mr, refuse_code);
+	v->advise_mr = advise_mr;
 	SET(v, alloc_null_mr, refuse);
 	SET(v, read_counters, refuse_code);
 	SET(v, attach_counters_point_flow, refuse_code);
 	SET(v, create_counters, refuse);
 	SET(v, destroy_counters, refuse_code);
-	SET(v, reg_dm_mr, refuse);
-	SET(v, alloc_dm, refuse);
-	SET(v, free_dm, refuse_code);
 	SET(v, modify_flow_action_esp, refuse_code);
 	SET(v, destroy_flow_action, refuse_code);
 	SET(v, create_flow_action_esp, refuse);
 	SET(v, modify_qp_rate_limit, refuse_code);
-	SET(v, alloc_parent_domain, refuse);
-	SET(v, dealloc_td, refuse_code);
-	SET(v, alloc_td, refuse);
 	SET(v, modify_cq, refuse_code);
 	SET(v, post_srq_ops, refuse_code);
 	SET(v, destroy_rwq_ind_table, refuse_code);
@@ -48,23 +51,9 @@ void sr_unsupported_fill(struct verbs_context *v)
 	SET(v, destroy_wq, refuse_code);
 	SET(v, modify_wq, refuse_code);
 	SET(v, create_wq, refuse);
-	SET(v, query_rt_values, refuse_code);
-	SET(v, create_cq_ex, refuse);
 	SET(v, ibv_destroy_flow, refuse_code);
 	SET(v, ibv_create_flow, refuse);
 	SET(v, open_qp, refuse);
-	SET(v, get_srq_num, refuse_code);
-	SET(v, open_xrcd, refuse);
-	SET(v, close_xrcd, refuse_code);
-	SET(v, context.ops.alloc_mw, refuse);
-	SET(v, context.ops.bind_mw, refuse_code);
-	SET(v, context.ops.dealloc_mw, refuse_code);
-}
-
-EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
-{
-	errno = EOPNOTSUPP;
-	return IBV_REREG_MR_ERR_INPUT;
 }
 
 EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
