@@ -13,6 +13,7 @@
 #include "softrdma/export.h"
 
 #define QP_SIZE ALIGN_UP(sizeof(struct sr_shm_qp), (size_t)FM_PAGE_SIZE)
+#define BLOCK_SELF (uint32_t)IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
 #define BOUNCE_SIZE ((size_t)SR_BOUNCE_UNITS * SR_BOUNCE_UNIT)
 
 /* ---- creation ---- */
@@ -33,7 +34,8 @@ static int init_check(const struct ibv_qp_init_attr_ex *init)
 	if (cap->max_send_wr > SR_MAX_WR || cap->max_recv_wr > SR_MAX_WR || cap->max_send_sge > SR_MAX_SGE ||
 	    cap->max_recv_sge > SR_MAX_SGE || cap->max_inline_data > SR_MAX_INLINE)
 		return EINVAL;
-	if ((init->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && init->create_flags)
+	if ((init->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) &&
+	    (init->create_flags & ~(init->qp_type == IBV_QPT_UD ? BLOCK_SELF : 0)))
 		return EOPNOTSUPP;
 	return init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
 		       ? sr_send_ops_check(init->qp_type, init->send_ops_flags)
@@ -188,6 +190,8 @@ static void shm_fill(struct sr_context *ctx, struct sr_qp *qp, const struct ibv_
 	struct sr_shm_qp *q = qp->shm;
 
 	q->flags = init->sq_sig_all ? SR_QP_SIG_ALL : 0;
+	if ((init->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && (init->create_flags & BLOCK_SELF))
+		q->flags |= SR_QP_BLOCK_SELF;
 	q->pd = qp->qp.pd ? sr_pd(qp->qp.pd)->number : 0;
 	q->xrcd = qp->xrcd ? qp->xrcd->id : 0;
 	q->number = qp->number;

@@ -108,7 +108,7 @@ struct sr_seg {
 	struct sr_key key[SR_MAX_MR];
 };
 
-enum sr_qp_flag { SR_QP_SIG_ALL = 1 };
+enum sr_qp_flag { SR_QP_SIG_ALL = 1, SR_QP_BLOCK_SELF = 2 };
 
 /* Why the head of a send queue waits. */
 enum sr_stall { SR_STALL_NONE, SR_STALL_RNR, SR_STALL_UNREACHABLE };

@@ -116,8 +116,12 @@ static void deliver_group(struct sr_run *r, struct op *o, struct sr_av *av)
 	for (word = 0; g && word < SR_MAX_CTX / 64; word++) {
 		uint64_t bits = atomic_load(&g->contexts[word]);
 
-		for (; bits; bits &= bits - 1)
-			deliver_members(r, o, av, word * 64 + (uint32_t)__builtin_ctzll(bits));
+		for (; bits; bits &= bits - 1) {
+			uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
+
+			if (index != r->ctx->seg->index || !(r->q->flags & SR_QP_BLOCK_SELF))
+				deliver_members(r, o, av, index);
+		}
 	}
 }
 

@@ -59,6 +59,8 @@ static inline int record_send(struct verbs_ring *q, struct verbs_send *s, const 
 {
 	if (unlikely((uint32_t)wr->num_sge > q->max_sge))
 		return EINVAL;
+	if (unlikely(wr->opcode > IBV_WR_ATOMIC_FETCH_AND_ADD)) /* windows and invalidations are not virtualised yet */
+		return EOPNOTSUPP;
 	s->wr_id = wr->wr_id;
 	s->num_sge = (uint16_t)wr->num_sge;
 	s->opcode = (uint8_t)wr->opcode;

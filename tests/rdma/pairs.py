@@ -128,7 +128,10 @@ class Pair:
         wrong = re.search(r'.*(invalid data|mismatch|wrong|Failed status|Couldn.t|error).*', text, re.I)
         if wrong:
             raise Failure(f'the program says: {wrong.group(0).strip()}')
-        if 'pingpong' in str(self.argv[0]):
+        if 'xsrq_pingpong' in str(self.argv[0]):  # it has no figures to tell
+            if not re.search(r'^success', text, re.M):
+                raise Failure('neither of the two programs told its success')
+        elif 'pingpong' in str(self.argv[0]):
             found = len(re.findall(r'bytes in .* seconds', text))
             if found != 2:
                 raise Failure(f'{found} of the two programs told their result')

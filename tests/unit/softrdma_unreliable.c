@@ -513,6 +513,42 @@ static void test_multicast(void **state)
 	end_close(&e);
 }
 
+/* A queue pair that does not want its own context to hear it. */
+static void test_block_self(void **state)
+{
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_UD, .cap = { .max_send_wr = 4, .max_send_sge = 1 },
+					    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS,
+					    .create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB };
+	struct ibv_qp *first;
+	struct ibv_ah *ah;
+	struct end a, b;
+
+	end_open_as(&a, 1, SIZE, IBV_QPT_UD);
+	end_open_as(&b, 1, SIZE, IBV_QPT_UD);
+	end_connect_to(&b, &a.me);
+	init.pd = a.pd;
+	init.send_cq = a.scq;
+	init.recv_cq = a.rcq;
+	first = a.qp[0];
+	qp_to_init(first, 0);
+	qp_to_rts(first, 0, &a);
+	die_unless(!ibv_attach_mcast(first, &group, 0) && !ibv_attach_mcast(b.qp[0], &group, 0));
+	die_unless(!post_recv(&a, 0, 1, 0, 4096) && !post_recv(&b, 0, 2, 0, 4096));
+	a.qp[0] = ibv_create_qp_ex(a.ctx, &init);
+	die_unless(a.qp[0]);
+	qp_to_init(a.qp[0], 0);
+	qp_to_rts(a.qp[0], 0, &a);
+	ah = address(&a, &group);
+	die_unless(!send_to(&a, ah, 0xffffff, END_QKEY, 3, 10));
+	good_wc(a.scq, 3);
+	good_wc(b.rcq, 2);
+	expect_empty(a.rcq);
+	die_unless(!ibv_detach_mcast(first, &group, 0) && !ibv_detach_mcast(b.qp[0], &group, 0));
+	die_unless(!ibv_destroy_ah(ah) && !ibv_destroy_qp(first));
+	end_close(&a);
+	end_close(&b);
+}
+
 /* More groups than there is room for, again and again, by those who die: their slots come back. */
 static int hoarder(int sock)
 {
@@ -551,7 +587,7 @@ int main(void)
 		cmocka_unit_test(test_ud_drops),	 cmocka_unit_test(test_ud_receive_fault),
 		cmocka_unit_test(test_ud_answers),	 cmocka_unit_test(test_ah_faults),
 		cmocka_unit_test(test_ud_death),	 cmocka_unit_test(test_multicast),
-		cmocka_unit_test(test_groups_of_the_dead),
+		cmocka_unit_test(test_block_self),	 cmocka_unit_test(test_groups_of_the_dead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

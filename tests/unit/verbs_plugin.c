@@ -123,6 +123,35 @@ static int over(void)
 
 /* ---- shadows ---- */
 
+/* The program is told so, by each of them, and goes on. */
+static void not_yet(void)
+{
+	struct ibv_qp_init_attr_ex q = { .qp_type = IBV_QPT_RC, .send_cq = e.scq, .recv_cq = e.rcq, .pd = e.pd,
+					 .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+					 .send_ops_flags = IBV_QP_EX_WITH_SEND, .cap = { .max_send_wr = 1 } };
+	struct ibv_xrcd_init_attr x = { .fd = -1, .oflags = O_CREAT,
+					.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS };
+	struct ibv_srq_init_attr s = { .attr = { .max_wr = 1, .max_sge = 1 } };
+	struct ibv_alloc_dm_attr d = { .length = 4096 };
+	struct ibv_parent_domain_init_attr p = { .pd = e.pd };
+	struct ibv_td_init_attr t = { 0 };
+	struct ibv_send_wr wr = { .opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = e.mr->rkey };
+	union ibv_gid group = { .raw = { 0xff, 0x12 } };
+
+#define NOT_YET(call) (errno = 0, die_unless(!(call) && (errno == EOPNOTSUPP || errno == ENOSYS)))
+	NOT_YET(ibv_create_qp_ex(e.ctx, &q));
+	NOT_YET(ibv_open_xrcd(e.ctx, &x));
+	NOT_YET(ibv_create_srq(e.pd, &s));
+	NOT_YET(ibv_alloc_dm(e.ctx, &d));
+	NOT_YET(ibv_alloc_parent_domain(e.ctx, &p));
+	NOT_YET(ibv_alloc_td(e.ctx, &t));
+	die_unless(ibv_attach_mcast(e.qp[0], &group, 0) == EOPNOTSUPP);
+	die_unless(ibv_rereg_mr(e.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0) && errno == EOPNOTSUPP);
+	die_unless(post_wr(&e, 0, &wr) == EOPNOTSUPP);
+	wr.opcode = IBV_WR_SEND_WITH_INV;
+	die_unless(post_wr(&e, 0, &wr) == EOPNOTSUPP);
+}
+
 static int shadows(int sock)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -151,9 +180,12 @@ static int shadows(int sock)
 	/* what is not virtualised yet */
 	errno = 0;
 	die_unless(!ibv_create_ah(e.pd, &attr.ah_attr) && errno == EOPNOTSUPP);
-	init.qp_type = IBV_QPT_UD;
-	errno = 0;
-	die_unless(!ibv_create_qp(e.pd, &init) && errno == EOPNOTSUPP);
+	for (enum ibv_qp_type type = IBV_QPT_UC; type <= IBV_QPT_UD; type++) {
+		init.qp_type = type;
+		errno = 0;
+		die_unless(!ibv_create_qp(e.pd, &init) && errno == EOPNOTSUPP);
+	}
+	not_yet();
 	errno = 0;
 	die_unless(!ibv_create_cq_ex(e.ctx, &(struct ibv_cq_init_attr_ex){ .cqe = 1 }) && errno == EOPNOTSUPP);
 	errno = 0;
