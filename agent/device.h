@@ -25,3 +25,4 @@ int device_file_open(const char *path, int flags);
 long device_file_write(int fd, const void *data, size_t n);
 int device_file_stat(int fd, struct stat *st);
 int device_file_close(int fd);
+int device_path_stat(const char *path, struct stat *ret);

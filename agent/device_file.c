@@ -42,3 +42,10 @@ int device_file_close(int fd)
 {
 	ASK(file_close, int, fd);
 }
+
+int device_path_stat(const char *path, struct stat *ret)
+{
+	if (!path || (strncmp(path, "/dev/", 5) != 0 && strncmp(path, "/sys/class/", 11) != 0) || fermata_in_device())
+		return FERMATA_NOT_MINE;
+	ASK(path_stat, int, path, ret);
+}

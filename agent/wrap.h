@@ -46,6 +46,9 @@
 	X(ssize_t, write, (int, const void *, size_t))                                                             \
 	X(int, fstat, (int, struct stat *))                                                                        \
 	X(int, fstat64, (int, struct stat64 *))                                                                    \
+	X(int, stat, (const char *, struct stat *))                                                                \
+	X(int, stat64, (const char *, struct stat64 *))                                                            \
+	X(int, access, (const char *, int))                                                                        \
 	X(int, close, (int))                                                                                       \
 	X(int, close_range, (unsigned int, unsigned int, int))                                                     \
 	X(void, closefrom, (int))                                                                                  \

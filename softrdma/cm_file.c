@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The file /dev/infiniband/rdma_cm, where this library is preloaded: the libc's open, openat, write, fstat and close,
- * which lead to softrdma_cm_* for that path and its descriptors, and to the next library for all others. Where it is
+ * The device's files, where this library is preloaded: the libc's open, openat, write, fstat and close,
+ * which lead to softrdma_cm_* for /dev/infiniband/rdma_cm and its descriptors, and to the next library for all others; and stat and
+ * access, which answer for files that are not there (node.c). Where it is
  * opened with dlopen nobody binds to these names, and this library's own calls do not either (libc.list): who has opened it calls
  * softrdma_cm_* by himself.
  *
@@ -17,6 +18,7 @@
 
 #include "base/sys.h"
 #include "softrdma/cm.h"
+#include "softrdma/node.h"
 
 #define NAMES(X)                                                    \
 	X(int, open, (const char *path, int flags, ...))            \
@@ -26,7 +28,10 @@
 	X(ssize_t, write, (int fd, const void *buf, size_t n))      \
 	X(int, fstat, (int fd, struct stat *st))                    \
 	X(int, fstat64, (int fd, struct stat64 *st))                \
-	X(int, close, (int fd))
+	X(int, close, (int fd))                                     \
+	X(int, stat, (const char *path, struct stat *st))           \
+	X(int, stat64, (const char *path, struct stat64 *st))       \
+	X(int, access, (const char *path, int mode))
 
 #define POINTER(ret, name, params) ret(*name) params;
 static struct { NAMES(POINTER) } next;
@@ -132,4 +137,35 @@ EXPORT int close(int fd)
 	if (unlikely(r != -ENOTTY))
 		return (int)answer(r);
 	return next.close ? next.close(fd) : (int)answer(raw_close(fd));
+}
+
+/* What the next one has answered, or ours if there is nothing. */
+static int stat_answer(int r, const char *path, struct stat *st)
+{
+	int before = errno;
+
+	if (likely(!r || before != ENOENT) || softrdma_node_stat(path, st))
+		return r;
+	return 0;
+}
+
+EXPORT int stat(const char *path, struct stat *st)
+{
+	return stat_answer(next.stat ? next.stat(path, st) : (int)answer(RAW4(SYS_newfstatat, AT_FDCWD, path, st, 0)), path, st);
+}
+
+EXPORT int stat64(const char *path, struct stat64 *st)
+{
+	return stat_answer(next.stat64 ? next.stat64(path, st) : (int)answer(RAW4(SYS_newfstatat, AT_FDCWD, path, st, 0)), path,
+			   (struct stat *)st);
+}
+
+EXPORT int access(const char *path, int mode)
+{
+	int r = next.access ? next.access(path, mode) : (int)answer(RAW3(SYS_faccessat, AT_FDCWD, path, mode));
+	struct stat st;
+
+	if (likely(!r || errno != ENOENT) || softrdma_node_stat(path, &st))
+		return r;
+	return (int)answer(softrdma_node_access(&st, mode));
 }

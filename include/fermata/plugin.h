@@ -88,6 +88,8 @@ struct fermata_plugin {
 	long (*file_write)(int fd, const void *data, size_t n);
 	int (*file_stat)(int fd, struct stat *st); /* behind the true one: corrects it */
 	int (*file_close)(int fd);
+	/* Below /dev and /sys/class, after the kernel has found nothing (stat, access): 0 and *ret, or FERMATA_NOT_MINE. */
+	int (*path_stat)(const char *path, struct stat *ret);
 };
 
 #define FERMATA_FD_LATER (-4096)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The file /dev/infiniband/rdma_cm where softrdma is the device: librdmacm's system calls on it, which the agent's wrappers bring here, go
- * to the library's softrdma_cm_* functions. With a hardware device the file is the kernel's, and nothing here is taken.
+ * to the library's softrdma_cm_* functions; and the files that programs look for where a device is. With a hardware device all of that is the
+ * kernel's, and nothing here is taken.
  *
  * What a channel holds (ids, ports, connections) is not saved yet: a checkpoint while one is open is refused. No state.
  */
@@ -73,6 +74,19 @@ int verbs_cm_close(int fd)
 		r = verbs_backend.softrdma_cm_close(fd);
 	fermata_device_leave();
 	return (int)mine(r);
+}
+
+int verbs_path_stat(const char *path, struct stat *ret)
+{
+	int r = -ENOENT;
+
+	if ((strncmp(path, "/dev/infiniband", 15) != 0 && strncmp(path, "/sys/class/infiniband", 21) != 0) || verbs_backend_load())
+		return FERMATA_NOT_MINE;
+	fermata_device_enter();
+	if (verbs_backend.softrdma_node_stat)
+		r = verbs_backend.softrdma_node_stat(path, ret);
+	fermata_device_leave();
+	return r ? FERMATA_NOT_MINE : 0;
 }
 
 int verbs_cm_quiesce(void)

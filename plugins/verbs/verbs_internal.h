@@ -418,6 +418,7 @@ int verbs_cm_open(const char *path, int flags);
 long verbs_cm_write(int fd, const void *data, size_t n);
 int verbs_cm_stat(int fd, struct stat *st);
 int verbs_cm_close(int fd);
+int verbs_path_stat(const char *path, struct stat *ret);
 int verbs_cm_quiesce(void);
 int verbs_drain(unsigned int round);
 int verbs_dump(struct fermata_sink *sink);

@@ -45,4 +45,5 @@ const struct fermata_plugin plugin_verbs = {
 	.file_write = verbs_cm_write,
 	.file_stat = verbs_cm_stat,
 	.file_close = verbs_cm_close,
+	.path_stat = verbs_path_stat,
 };
