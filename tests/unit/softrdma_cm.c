@@ -723,6 +723,27 @@ static void test_closed_while_waiting(void **state)
 	free(ch);
 }
 
+/* Files that programs look for past libibverbs, which the kernel does not have here. */
+static void test_files(void **state)
+{
+	struct stat st;
+
+	assert_int_equal(stat("/dev/infiniband/uverbs_soft0", &st), 0);
+	assert_true(S_ISCHR(st.st_mode));
+	assert_int_equal(access("/dev/infiniband/uverbs_soft0", R_OK | W_OK), 0);
+	assert_int_equal(access("/dev/infiniband/uverbs_soft0", X_OK), -1);
+	assert_int_equal(errno, EACCES);
+	assert_int_equal(stat("/dev/infiniband/rdma_cm", &st), 0);
+	assert_true(S_ISCHR(st.st_mode));
+	assert_int_equal(stat("/sys/class/infiniband", &st), 0);
+	assert_true(S_ISDIR(st.st_mode));
+	assert_int_equal(access("/sys/class/infiniband", R_OK | X_OK), 0);
+	assert_int_equal(stat("/dev/infiniband/uverbs_other", &st), -1);
+	assert_int_equal(errno, ENOENT);
+	assert_int_equal(access("/dev/infiniband/uverbs_other", F_OK), -1);
+	assert_int_equal(errno, ENOENT);
+}
+
 static void test_any_and_ib(void **state)
 {
 	struct rdma_event_channel *ch = channel();
@@ -775,7 +796,7 @@ int main(void)
 		cmocka_unit_test(test_migrate), cmocka_unit_test(test_service), cmocka_unit_test(test_multicast),
 		cmocka_unit_test(test_client_dies), cmocka_unit_test(test_server_dies), cmocka_unit_test(test_ports),
 		cmocka_unit_test(test_fork), cmocka_unit_test(test_descriptor), cmocka_unit_test(test_closed_while_waiting), cmocka_unit_test(test_any_and_ib),
-		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_many), cmocka_unit_test(test_files),
 	};
 	char dir[64];
 	int r;
