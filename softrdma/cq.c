@@ -5,11 +5,15 @@
  *
  *   push:  write ring[tail]; store its position, tail + 1 (from here on it has happened); store tail + 1;
  *          if armed: disarm, count the event, wake
+ *   arm:   armed; is there one that was not polled and that no event has told of? As above: disarm, ...
  *   poll:  ring[head] bears the position head + 1? place its data; give the receive slot back; store head + 1
  *
  * A producer that dies before the store of the position has done nothing, after it everything but perhaps the
  * tail, which the next holder of the lock moves, and the waking: as if it had died before its message; the next
  * completion wakes.
+ *
+ * So a program that polls an empty queue and then arms it misses nothing that came in between, as on hardware whose arming names the
+ * last completion that was polled; and who arms first and polls then gets no event twice.
  *
  * A send slot is free again when a completion at or after it has been polled, as on hardware.
  */
@@ -53,11 +57,12 @@ static uint64_t now_ns(void)
 }
 
 /* With the position last, and before armed is looked at. */
-static void cq_store(struct sr_shm_cq *cq, uint32_t tail, const struct sr_cqe *cqe)
+static void cq_store(struct sr_shm_cq *cq, uint32_t tail, const struct sr_cqe *cqe, int notifies)
 {
 	struct sr_cqe *to = &cq->ring[tail & cq->mask];
 
 	memcpy(to, cqe, offsetof(struct sr_cqe, position));
+	to->flags |= notifies ? SR_CQE_NOTIFIES : 0;
 	if (unlikely(cq->stamped))
 		to->timestamp = now_ns();
 	if (cqe->flags & SR_CQE_INLINED)
@@ -66,24 +71,29 @@ static void cq_store(struct sr_shm_cq *cq, uint32_t tail, const struct sr_cqe *c
 	atomic_store_explicit(&cq->tail, tail + 1, memory_order_relaxed);
 }
 
+/* Everything before @tail is told by one event. Under the lock; who calls wakes the owner. */
+static void cq_tell(struct sr_shm_cq *cq, uint32_t tail)
+{
+	atomic_store_explicit(&cq->told, tail, memory_order_relaxed);
+	atomic_store(&cq->armed, SR_DISARMED);
+	atomic_fetch_add(&cq->events, 1);
+}
+
 void sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
 		int solicited)
 {
+	int wake = 0, full, notifies = solicited || cqe->status != IBV_WC_SUCCESS;
 	uint32_t tail, armed;
-	int wake = 0, full;
 
 	cq_lock(ctx, cq);
 	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
 	full = cq_full(cq, tail);
 	if (!full) {
-		cq_store(cq, tail, cqe);
+		cq_store(cq, tail, cqe, notifies);
 		armed = atomic_load(&cq->armed);
-		wake = armed == SR_ARMED_ANY ||
-		       (armed == SR_ARMED_SOLICITED && (solicited || cqe->status != IBV_WC_SUCCESS));
-		if (wake) {
-			atomic_store(&cq->armed, SR_DISARMED);
-			atomic_fetch_add(&cq->events, 1);
-		}
+		wake = armed == SR_ARMED_ANY || (armed == SR_ARMED_SOLICITED && notifies);
+		if (wake)
+			cq_tell(cq, tail + 1);
 	}
 	rlock_release(&cq->lock);
 	if (unlikely(full) && !atomic_exchange(&cq->overrun, 1))
@@ -228,15 +238,45 @@ int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 	return got;
 }
 
+/* The first completion that was neither polled nor told of; may be the tail. */
+static uint32_t cq_untold(struct sr_shm_cq *cq)
+{
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed), told = atomic_load(&cq->told);
+
+	return (int32_t)(told - head) > 0 ? told : head;
+}
+
+/* The queue is armed: do completions that came before it call for the event? Then it is told, 1. */
+static int cq_catch_up(struct sr_context *ctx, struct sr_shm_cq *cq)
+{
+	uint32_t at, tail, armed;
+	int tell = 0;
+
+	cq_lock(ctx, cq);
+	tail = atomic_load(&cq->tail);
+	armed = atomic_load(&cq->armed);
+	for (at = cq_untold(cq); armed && at != tail && !tell; at++)
+		tell = armed == SR_ARMED_ANY || cq->ring[at & cq->mask].flags & SR_CQE_NOTIFIES;
+	if (tell)
+		cq_tell(cq, tail);
+	rlock_release(&cq->lock);
+	return tell;
+}
+
 int sr_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
+	struct sr_context *ctx = sr_context(ibcq->context);
 	struct sr_shm_cq *shm = sr_cq(ibcq)->shm;
-	uint32_t none = SR_DISARMED;
+	uint32_t none = SR_DISARMED, untold;
 
 	if (!solicited_only)
 		atomic_store(&shm->armed, SR_ARMED_ANY);
 	else
 		atomic_compare_exchange_strong(&shm->armed, &none, SR_ARMED_SOLICITED);
+	/* A producer stores the position before it looks at armed: one of us sees the other. */
+	untold = cq_untold(shm);
+	if (atomic_load(&shm->ring[untold & shm->mask].position) == untold + 1 && cq_catch_up(ctx, shm) && shm->channel)
+		sr_wake(ctx, ctx->seg->index, shm->channel);
 	return 0;
 }
 

@@ -121,7 +121,7 @@ struct sr_sge {
 	uint32_t lkey;
 };
 
-enum sr_cqe_flag { SR_CQE_INLINED = 1, SR_CQE_SRQ = 2 };
+enum sr_cqe_flag { SR_CQE_INLINED = 1, SR_CQE_SRQ = 2, SR_CQE_NOTIFIES = 4 };
 
 struct sr_cqe {
 	uint64_t wr_id;
@@ -140,7 +140,7 @@ struct sr_cqe {
 	uint16_t slid;
 	uint16_t wc_flags;
 	uint8_t sl;
-	uint8_t flags; /* SR_CQE_INLINED: the data is below */
+	uint8_t flags; /* SR_CQE_INLINED: the data is below; SR_CQE_NOTIFIES: solicited, or an error */
 	_Atomic uint32_t position; /* in the ring, + 1; stored last: the entry is there */
 	char data[SR_CQE_DATA];
 };
@@ -158,6 +158,7 @@ struct sr_shm_cq {
 	_Atomic uint32_t tail;
 	_Atomic uint32_t armed;
 	_Atomic uint32_t events;
+	_Atomic uint32_t told; /* an event has told of all completions before that */
 	uint32_t head_seen; /* a head of some time ago */
 	_Atomic uint32_t head __attribute__((aligned(64)));  /* owner */
 	struct sr_cqe ring[] __attribute__((aligned(64)));

@@ -369,6 +369,65 @@ static void test_events(void **state)
 	end_close(&e);
 }
 
+static int receiver(int sock)
+{
+	struct end e;
+
+	end_open(&e, 1, SIZE);
+	end_connect(&e, sock);
+	for (uint64_t id = 1; id <= 8; id++)
+		die_unless(!post_recv(&e, 0, id, 0, 100));
+	meet(sock);
+	meet(sock);
+	end_close(&e);
+	return 0;
+}
+
+/* What came before the arming calls for an event if it was neither polled nor told of: a program that polls, arms and sleeps misses nothing. */
+static void test_armed_late(void **state)
+{
+	struct end e;
+	int sock;
+	pid_t pid = spawn_end(receiver, &sock);
+
+	end_open(&e, 1, SIZE);
+	end_connect(&e, sock);
+	meet(sock);
+	die_unless(!post(&e, 0, 1, IBV_WR_SEND, 0, 10, 0, SIG));
+	assert_int_equal(ibv_req_notify_cq(e.scq, 0), 0);
+	assert_int_equal(readable(e.channel->fd, 0), 1);
+	assert_ptr_equal(event_of(&e), e.scq);
+	good_wc(e.scq, 1);
+	assert_int_equal(ibv_req_notify_cq(e.scq, 0), 0);
+	assert_int_equal(readable(e.channel->fd, 0), 0);
+	/* told of, not polled: no second event */
+	die_unless(!post(&e, 0, 2, IBV_WR_SEND, 0, 10, 0, SIG));
+	assert_ptr_equal(event_of(&e), e.scq);
+	assert_int_equal(ibv_req_notify_cq(e.scq, 0), 0);
+	assert_int_equal(readable(e.channel->fd, 0), 0);
+	good_wc(e.scq, 2);
+	/* one behind it that was not told of */
+	die_unless(!post(&e, 0, 3, IBV_WR_SEND, 0, 10, 0, SIG));
+	assert_ptr_equal(event_of(&e), e.scq);
+	die_unless(!post(&e, 0, 4, IBV_WR_SEND, 0, 10, 0, SIG));
+	assert_int_equal(readable(e.channel->fd, 0), 0);
+	assert_int_equal(ibv_req_notify_cq(e.scq, 0), 0);
+	assert_ptr_equal(event_of(&e), e.scq);
+	good_wc(e.scq, 3);
+	good_wc(e.scq, 4);
+	/* not solicited */
+	die_unless(!post(&e, 0, 5, IBV_WR_SEND, 0, 10, 0, SIG));
+	assert_int_equal(ibv_req_notify_cq(e.scq, 1), 0);
+	assert_int_equal(readable(e.channel->fd, 0), 0);
+	assert_int_equal(ibv_req_notify_cq(e.scq, 0), 0);
+	assert_ptr_equal(event_of(&e), e.scq);
+	good_wc(e.scq, 5);
+	meet(sock);
+	close(sock);
+	assert_int_equal(reap(pid), 0);
+	end_close(&e);
+}
+
 #define ADDS 3000
 
 static int adder(int sock)
@@ -472,7 +531,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_operations),	   cmocka_unit_test(test_pieces_and_inline),
 		cmocka_unit_test(test_within_one_process), cmocka_unit_test(test_many_queue_pairs),
-		cmocka_unit_test(test_events),		   cmocka_unit_test(test_atomics_of_several),
+		cmocka_unit_test(test_events),		   cmocka_unit_test(test_armed_late),
+		cmocka_unit_test(test_atomics_of_several),
 		cmocka_unit_test(test_last_byte_last),
 	};
 
