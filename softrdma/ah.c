@@ -10,20 +10,14 @@
 
 #include "softrdma/export.h"
 
-int sr_ah_check(const struct ibv_ah_attr *a)
+/* On Ethernet every address is a GID (IBA, annex A16.4). */
+int sr_ah_check(const struct sr_context *ctx, const struct ibv_ah_attr *a)
 {
-	if (a->port_num != 1 || a->sl > 15)
+	if (!sr_port_is(ctx, a->port_num) || a->sl > 15)
 		return EINVAL;
-	if (a->is_global && a->grh.sgid_index)
-		return EINVAL;
-	return 0;
-}
-
-int sr_ah_here(struct sr_context *ctx, const struct ibv_ah_attr *a)
-{
 	if (!a->is_global)
-		return a->dlid == ctx->lid;
-	return !memcmp(a->grh.dgid.raw, ctx->gid.raw, sizeof(ctx->gid.raw));
+		return ctx->ethernet ? EINVAL : 0;
+	return a->grh.sgid_index < ctx->port[a->port_num - 1].gids ? 0 : EINVAL;
 }
 
 static void av_fill(struct sr_context *ctx, struct sr_av *av, const struct ibv_ah_attr *a)
@@ -32,7 +26,8 @@ static void av_fill(struct sr_context *ctx, struct sr_av *av, const struct ibv_a
 	av->sl = a->sl;
 	av->global = a->is_global != 0;
 	av->multicast = av->global && a->grh.dgid.raw[0] == 0xff;
-	av->here = av->multicast || sr_ah_here(ctx, a);
+	av->site = av->multicast ? 0 : sr_site_find(ctx, a);
+	av->sgid_index = av->global ? a->grh.sgid_index : 0;
 	av->hop_limit = av->global ? a->grh.hop_limit : 0;
 	if (!av->global)
 		return;
@@ -44,7 +39,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	struct sr_context *ctx = sr_context(pd->context);
 	struct sr_ah *ah;
-	int err = sr_ah_check(attr);
+	int err = sr_ah_check(ctx, attr);
 
 	if (!err && attr->is_global && attr->grh.dgid.raw[0] == 0xff)
 		err = -sr_groups_map(ctx);
@@ -68,24 +63,41 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 	return 0;
 }
 
+static int gid_index(const struct sr_port *p, const union ibv_gid *gid)
+{
+	int i;
+
+	for (i = 0; i < p->gids; i++)
+		if (!memcmp(&p->gid[i], gid, sizeof(*gid)))
+			return i;
+	return -1;
+}
+
 /* The address of who sent @wc (IBA 11.2.2.3); the header comes with the datagram. */
 EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
 			       struct ibv_ah_attr *attr)
 {
-	const union ibv_gid *own = &sr_context(context)->gid;
+	const struct sr_context *ctx = sr_context(context);
+	int own;
 	uint32_t flow;
 
+	if (!sr_port_is(ctx, port)) {
+		errno = EINVAL;
+		return -1;
+	}
 	*attr = (struct ibv_ah_attr){ .dlid = (uint16_t)wc->slid, .sl = wc->sl, .src_path_bits = wc->dlid_path_bits,
 				      .port_num = port };
 	if (!(wc->wc_flags & IBV_WC_GRH))
 		return 0;
-	if (memcmp(&grh->dgid, own, sizeof(*own)) && grh->dgid.raw[0] != 0xff) {
+	own = grh->dgid.raw[0] == 0xff ? 0 : gid_index(&ctx->port[port - 1], &grh->dgid);
+	if (own < 0) {
 		errno = ENOENT;
 		return -1;
 	}
 	flow = be32toh(grh->version_tclass_flow);
 	attr->is_global = 1;
 	attr->grh = (struct ibv_global_route){ .dgid = grh->sgid, .flow_label = flow & 0xfffff, .hop_limit = 0xff,
+					       .sgid_index = (uint8_t)own,
 					       .traffic_class = (uint8_t)(flow >> 20) };
 	return 0;
 }

@@ -47,9 +47,7 @@ int cm_address_take(union cm_addr *to, const void *from, size_t len)
 
 void cm_gid(uint8_t gid[16])
 {
-	uint64_t half[2] = { be64(0xfe80000000000000ull), be64(sr_guid()) };
-
-	memcpy(gid, half, sizeof(half));
+	sr_first_gid(gid);
 }
 
 static int is_mapped(const union cm_addr *a)

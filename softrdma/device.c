@@ -24,17 +24,21 @@
 #include "softrdma/device.h"
 #include "softrdma/export.h"
 
-static const union {
+#define DEVICE(name_)                                                                                           \
+	{ .device = { .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB, .name = name_,                \
+		      .dev_name = "uverbs_" name_, .dev_path = "/sys/class/infiniband_verbs/uverbs_" name_, \
+		      .ibdev_path = "/sys/class/infiniband/" name_ } }
+
+static const union device {
 	struct ibv_device device;
 	char room[1024];
-} soft0 = { .device = {
-	.node_type = IBV_NODE_CA,
-	.transport_type = IBV_TRANSPORT_IB,
-	.name = SR_NAME,
-	.dev_name = "uverbs_" SR_NAME,
-	.dev_path = "/sys/class/infiniband_verbs/uverbs_" SR_NAME,
-	.ibdev_path = "/sys/class/infiniband/" SR_NAME,
-} };
+} devices[SR_MAX_DEVICES] = { DEVICE("soft0"), DEVICE("soft1"), DEVICE("soft2"), DEVICE("soft3"),
+			      DEVICE("soft4"), DEVICE("soft5"), DEVICE("soft6"), DEVICE("soft7") };
+
+static uint32_t number_of(const struct ibv_device *device)
+{
+	return (uint32_t)((const union device *)(const void *)device - devices);
+}
 
 static void *map_memory(size_t len)
 {
@@ -45,15 +49,17 @@ static void *map_memory(size_t len)
 
 EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
-	struct ibv_device **list = freeable_alloc(2 * sizeof(*list), map_memory);
+	uint32_t n = sr_devices(), i;
+	struct ibv_device **list = freeable_alloc((n + 1) * sizeof(*list), map_memory);
 
 	if (num_devices)
-		*num_devices = list ? 1 : 0;
+		*num_devices = list ? (int)n : 0;
 	if (!list) {
 		errno = ENOMEM;
 		return NULL;
 	}
-	list[0] = (struct ibv_device *)&soft0.device;
+	for (i = 0; i < n; i++)
+		list[i] = (struct ibv_device *)&devices[i].device;
 	return list;
 }
 
@@ -69,12 +75,12 @@ EXPORT const char *ibv_get_device_name(struct ibv_device *device)
 
 EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 {
-	return __builtin_bswap64(sr_guid());
+	return __builtin_bswap64(sr_device_guid(number_of(device)));
 }
 
 EXPORT int ibv_get_device_index(struct ibv_device *device)
 {
-	return 0;
+	return (int)number_of(device);
 }
 
 static void ops_fill(struct sr_context *ctx)
@@ -177,7 +183,7 @@ static int context_init(struct sr_context *ctx)
 		err = descriptors_open(ctx);
 	if (err)
 		return err;
-	sr_port_name(ctx);
+	sr_ports_fill(ctx);
 	sr_peer_self(ctx);
 	atomic_store(&ctx->seg->ready, SR_READY);
 	return 0;
@@ -189,11 +195,13 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	int err;
 
 	log_name = "softrdma";
+	if (ctx)
+		ctx->device = number_of(device);
 	err = ctx ? context_init(ctx) : -ENOMEM;
 	if (err) {
 		if (ctx)
 			context_free(ctx);
-		log_error("cannot open " SR_NAME ": error %d", -err);
+		log_error("cannot open %s: error %d", device->name, -err);
 		errno = -err;
 		return NULL;
 	}

@@ -18,7 +18,11 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
-#define SR_NAME "soft0"
+#define SR_MAX_DEVICES 8u
+#define SR_MAX_PORTS 2u
+#define SR_MAX_GIDS 16u
+#define SR_MAX_PKEYS 16u
+#define SR_MAX_RD_ATOMIC 16
 #define SR_PATH_MAX 96
 #define SR_MAX_CHANNEL 1024u
 #define SR_SLACK 512 /* behind objects that newer headers make longer */
@@ -45,6 +49,12 @@ struct sr_ids {
 	void **object;
 };
 
+struct sr_port {
+	uint16_t lid, gids;
+	uint8_t gid_type[SR_MAX_GIDS];
+	union ibv_gid gid[SR_MAX_GIDS];
+};
+
 struct sr_context {
 	struct arena arena;
 	struct sr_seg *seg;
@@ -54,8 +64,10 @@ struct sr_context {
 	int async_sock; /* bound: woken for asynchronous events */
 	int timer_fd;	/* runs while a send queue is stalled */
 	uint64_t cookie;
-	union ibv_gid gid;
-	uint16_t lid;
+	uint32_t device, ports, pkeys;
+	int ethernet; /* RoCE */
+	uint16_t pkey[SR_MAX_PKEYS];
+	struct sr_port port[SR_MAX_PORTS];
 	char dir[SR_PATH_MAX];
 	struct rlock *atomics; /* shared by all contexts of the user */
 	struct sr_groups *groups; /* as well; NULL until there is a need */
@@ -353,9 +365,7 @@ void sr_in_hand_flush(struct sr_context *ctx, struct sr_peer *owner, struct sr_s
 void sr_rx_fail(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q);
 
 /* ah.c */
-int sr_ah_check(const struct ibv_ah_attr *a);
-/* Does the address lead to this host? */
-int sr_ah_here(struct sr_context *ctx, const struct ibv_ah_attr *a);
+int sr_ah_check(const struct sr_context *ctx, const struct ibv_ah_attr *a);
 
 /* group.c: multicast */
 int sr_groups_map(struct sr_context *ctx);
@@ -383,11 +393,21 @@ void sr_send_ops_fill(struct sr_qp *qp);
 int sr_get_srq_num(struct ibv_srq *srq, uint32_t *ret_number);
 struct ibv_srq *sr_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *init);
 
-/* query.c */
+/* port.c */
 int sr_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t len);
+uint32_t sr_devices(void);
+uint64_t sr_device_guid(uint32_t device);
+/* Of the first device and its first port. */
+uint64_t sr_guid(void);
+void sr_first_gid(uint8_t gid[16]);
+uint16_t sr_lid(void);
+/* The names of the ports into a context whose device is set: they are asked for often. */
+void sr_ports_fill(struct sr_context *ctx);
+static inline int sr_port_is(const struct sr_context *ctx, uint32_t port) { return port >= 1 && port <= ctx->ports; }
+/* A port of this host; where an address leads to, or 0. */
+uint16_t sr_own_site(const struct sr_context *ctx, uint32_t port);
+uint16_t sr_site_find(const struct sr_context *ctx, const struct ibv_ah_attr *a);
+
+/* query.c */
 int sr_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
 		       struct ibv_device_attr_ex *attr, size_t size);
-uint64_t sr_guid(void);
-uint16_t sr_lid(void);
-/* The names above into the context: they are asked for often. */
-void sr_port_name(struct sr_context *ctx);

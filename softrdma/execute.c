@@ -80,7 +80,10 @@ static int local_prepare(struct sr_run *r, struct op *o)
 	return IBV_WC_SUCCESS;
 }
 
-/* Is @d ready to answer @q? With rx_lock held. Of an unreliable one nobody asks whom it is connected to. */
+/*
+ * Is @d ready to answer @q? With rx_lock held. What comes for another port or partition is not heard. Of an unreliable
+ * one nobody asks whom it is connected to.
+ */
 static int responds(struct sr_shm_qp *q, struct sr_shm_qp *d)
 {
 	uint32_t state = atomic_load_explicit(&d->state, memory_order_relaxed), epoch;
@@ -88,9 +91,11 @@ static int responds(struct sr_shm_qp *q, struct sr_shm_qp *d)
 	if (d->qpn != q->dest_qpn || d->type != q->type + (q->type == IBV_QPT_XRC_SEND) ||
 	    (state != IBV_QPS_RTR && state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_SQE))
 		return 0;
+	if (d->site != q->dest_site || !sr_pkeys_match(q->pkey, d->pkey))
+		return 0;
 	if (q->type == IBV_QPT_UC)
 		return 1;
-	if (d->dest_qpn != q->qpn)
+	if (d->dest_qpn != q->qpn || d->dest_site != q->site)
 		return 0;
 	epoch = atomic_load_explicit(&d->epoch, memory_order_relaxed);
 	if (!q->peer_epoch)

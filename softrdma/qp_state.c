@@ -120,18 +120,22 @@ static int move_check(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp
 	return EINVAL;
 }
 
-static int values_check(const struct ibv_qp_attr *a, int mask)
+static int values_check(const struct sr_context *ctx, const struct ibv_qp_attr *a, int mask)
 {
-	if ((mask & IBV_QP_PORT) && a->port_num != 1)
+	if ((mask & IBV_QP_PORT) && !sr_port_is(ctx, a->port_num))
 		return EINVAL;
-	if ((mask & IBV_QP_PKEY_INDEX) && a->pkey_index)
+	if ((mask & IBV_QP_PKEY_INDEX) && a->pkey_index >= ctx->pkeys)
 		return EINVAL;
 	if ((mask & IBV_QP_PATH_MTU) && (a->path_mtu < IBV_MTU_256 || a->path_mtu > IBV_MTU_4096))
 		return EINVAL;
-	if ((mask & IBV_QP_AV) && a->ah_attr.is_global && a->ah_attr.grh.sgid_index)
+	if ((mask & IBV_QP_AV) && sr_ah_check(ctx, &a->ah_attr))
 		return EINVAL;
 	/* The device does not migrate paths, and says so (IBA 17.2.8). */
 	if ((mask & IBV_QP_ALT_PATH) || ((mask & IBV_QP_PATH_MIG_STATE) && a->path_mig_state != IBV_MIG_MIGRATED))
+		return EINVAL;
+	if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && a->max_rd_atomic > SR_MAX_RD_ATOMIC)
+		return EINVAL;
+	if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && a->max_dest_rd_atomic > SR_MAX_RD_ATOMIC)
 		return EINVAL;
 	if ((mask & IBV_QP_DEST_QPN) && a->dest_qp_num >> 24)
 		return EINVAL;
@@ -184,8 +188,15 @@ static void shm_apply(struct sr_context *ctx, struct sr_qp *qp, enum ibv_qp_stat
 	q->retry_cnt = qp->attr.retry_cnt;
 	q->rnr_retry = qp->attr.rnr_retry;
 	q->own_rnr_timer = qp->attr.min_rnr_timer;
-	if (mask & IBV_QP_AV)
-		q->dest_qpn = sr_ah_here(ctx, &qp->attr.ah_attr) ? qp->attr.dest_qp_num : 0;
+	if (mask & IBV_QP_PORT) {
+		q->port = qp->attr.port_num;
+		q->site = sr_own_site(ctx, q->port);
+	}
+	q->pkey = ctx->pkey[qp->attr.pkey_index];
+	if (mask & IBV_QP_AV) {
+		q->dest_site = sr_site_find(ctx, &qp->attr.ah_attr);
+		q->dest_qpn = q->dest_site ? qp->attr.dest_qp_num : 0;
+	}
 	if (from == IBV_QPS_RESET)
 		atomic_fetch_add(&q->epoch, 1);
 	q->draining = SR_DRAINED;
@@ -222,7 +233,7 @@ static int move(struct sr_context *ctx, struct sr_qp *qp, const struct ibv_qp_at
 	if (!err)
 		err = move_check(qp->qp.qp_type, from, to, mask);
 	if (!err)
-		err = values_check(attr, mask);
+		err = values_check(ctx, attr, mask);
 	if (err)
 		return err;
 	if (to == IBV_QPS_RESET) {

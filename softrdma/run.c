@@ -13,14 +13,15 @@
 static const char help[] =
 	"usage: softrdma-run [--] PROGRAM [ARGUMENT...]\n"
 	"\n"
-	"Runs PROGRAM with " "soft0, an RDMA device in software, in place of the host's devices.\n"
+	"Runs PROGRAM with soft0, an RDMA device in software, in place of the host's devices.\n"
 	"Programs of the same user on this host reach each other through it.\n"
 	"\n"
 	"  --help     this text\n"
 	"  --version  the version\n"
 	"\n"
-	"SOFTRDMA_DIR     directory of the shared memory; default /dev/shm/softrdma-UID\n"
-	"SOFTRDMA_LIBDIR  where libsoftrdma.so is; default ../lib beside this program\n";
+	"SOFTRDMA_DIR      directory of the shared memory; default /dev/shm/softrdma-UID\n"
+	"SOFTRDMA_DEVICES  how many devices, SOFTRDMA_PORTS  of how many ports: softrdma-run(1) has more\n"
+	"SOFTRDMA_LIBDIR   where libsoftrdma.so is; default ../lib beside this program\n";
 
 static int library_find(char *path, size_t size)
 {

@@ -116,7 +116,12 @@ int sr_segment_locked(struct sr_context *ctx, uint32_t index)
 /* Memory now, or an error: never a SIGBUS later. */
 static int reserve(int fd, uint64_t off, uint64_t len)
 {
-	return (int)RAW4(SYS_fallocate, fd, 0, off, len);
+	long r;
+
+	do /* a signal cuts it short */
+		r = RAW4(SYS_fallocate, fd, 0, off, len);
+	while (r == -EINTR);
+	return (int)r;
 }
 
 int sr_shm_reserve(struct sr_context *ctx, uint64_t off, uint64_t len)

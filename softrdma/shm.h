@@ -22,7 +22,7 @@
 #include "softrdma/rlock.h"
 
 #define SR_MAGIC 0x616d647274666f73ull /* "softrdma" */
-#define SR_LAYOUT 2
+#define SR_LAYOUT 3
 #define SR_SEG_SIZE (1ull << 32)
 
 #define SR_CTX_BITS 12
@@ -72,6 +72,12 @@ struct sr_key {
 	uint32_t region; /* window: key of the region that it lies in */
 };
 
+/* Of one partition, and one of both a full member (IBA 10.9.3). */
+static inline int sr_pkeys_match(uint16_t a, uint16_t b)
+{
+	return !((a ^ b) & 0x7fff) && ((a | b) & 0x8000);
+}
+
 static inline uint32_t sr_key_index(uint32_t key) { return key >> 8 & (SR_MAX_MR - 1); }
 
 /* A queue pair attached to a multicast group. */
@@ -96,6 +102,8 @@ struct sr_seg {
 	uint32_t pid_ns; /* where @pid counts: low bits of the namespace's inode */
 	uint64_t cookie; /* random; the same 8 bytes lie in the owner's private memory */
 	uint64_t cookie_addr;
+	uint32_t device;
+	uint32_t reserved;
 	struct rlock async_lock;
 	_Atomic uint32_t async_head; /* owner */
 	_Atomic uint32_t async_tail; /* under async_lock */
@@ -219,9 +227,11 @@ struct sr_av {
 	uint8_t sl;
 	uint8_t hop_limit;
 	uint8_t global;
-	uint8_t here; /* leads to this host */
 	uint8_t multicast;
+	uint8_t sgid_index;
 	uint8_t reserved;
+	uint16_t site; /* on this host where it leads to; 0: nowhere */
+	uint16_t reserved2;
 	uint32_t group; /* where its group was found last */
 };
 
@@ -232,6 +242,8 @@ struct sr_shm_qp {
 	_Atomic uint32_t state;	 /* enum ibv_qp_state; under rx_lock */
 	_Atomic uint32_t epoch;	 /* counts leaves of RESET: a connection is made once */
 	uint32_t dest_qpn;
+	uint16_t site, dest_site; /* port.c; 0: none */
+	uint16_t pkey, port;
 	uint32_t pd;
 	uint32_t access;
 	uint32_t qkey;

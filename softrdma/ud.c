@@ -2,7 +2,7 @@
 /*
  * Unreliable datagrams: the way of one message from its request to the receives of whoever it is for. The executor
  * is always the queue's owner, for such a queue never waits: what finds no queue pair, no receive, or a receive too
- * short, or has the wrong key, is dropped and done (IBA 9.8.3, 10.2.5, 11.6.2).
+ * short, or has the wrong key or partition, is dropped and done (IBA 9.8.3, 10.2.5, 11.6.2).
  *
  * A message is the global route header of 40 bytes and the data; the header is always written, and valid where the
  * completion says so.
@@ -27,14 +27,14 @@ static void grh_fill(struct sr_run *r, struct op *o, const struct sr_av *av, str
 	grh->paylen = htobe16((uint16_t)(padded + BTH_TO_CRC + (o->w->opcode == IBV_WR_SEND_WITH_IMM ? 4u : 0u)));
 	grh->next_hdr = NEXT_HEADER_IBA;
 	grh->hop_limit = av->hop_limit;
-	grh->sgid = r->ctx->gid;
+	grh->sgid = r->ctx->port[r->q->port - 1].gid[av->sgid_index];
 	memcpy(grh->dgid.raw, av->dgid, sizeof(av->dgid));
 }
 
 static void cqe_fill(struct sr_run *r, struct op *o, const struct sr_av *av, struct sr_cqe *c)
 {
 	*c = (struct sr_cqe){ .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV, .src_qp = r->q->qpn,
-			      .byte_len = (uint32_t)o->w->length + SR_GRH, .slid = r->ctx->lid, .sl = av->sl,
+			      .byte_len = (uint32_t)o->w->length + SR_GRH, .slid = r->ctx->port[r->q->port - 1].lid, .sl = av->sl,
 			      .wc_flags = av->global ? IBV_WC_GRH : 0 };
 	if (o->w->opcode == IBV_WR_SEND_WITH_IMM) {
 		c->imm = o->w->imm;
@@ -64,11 +64,14 @@ static void receive(struct sr_run *r, struct op *o, const struct sr_av *av)
 		sr_receive_complete(r, o, &c, slot);
 }
 
-static int listens(const struct sr_shm_qp *d, uint32_t qpn, uint32_t qkey)
+/* A message to a group comes to all ports. */
+static int listens(const struct sr_shm_qp *q, const struct sr_shm_qp *d, const struct sr_av *av, uint32_t qpn,
+		   uint32_t qkey)
 {
 	uint32_t state = atomic_load_explicit(&d->state, memory_order_relaxed);
 
-	return d->qpn == qpn && d->type == IBV_QPT_UD && d->qkey == qkey &&
+	return d->qpn == qpn && d->type == IBV_QPT_UD && d->qkey == qkey && (av->multicast || d->site == av->site) &&
+	       sr_pkeys_match(q->pkey, d->pkey) &&
 	       (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE);
 }
 
@@ -79,7 +82,7 @@ static void deliver(struct sr_run *r, struct op *o, const struct sr_av *av, stru
 		return;
 	r->dst = o->to = to;
 	sr_rx_lock(r->ctx, to, o->d);
-	if (listens(o->d, qpn, o->w->rkey)) {
+	if (listens(r->q, o->d, av, qpn, o->w->rkey)) {
 		o->rq = sr_at(to->seg, o->d->rq);
 		o->pd = o->d->pd;
 		receive(r, o, av);
@@ -131,7 +134,7 @@ int sr_ud_send(struct sr_run *r, struct op *o)
 	struct ibv_grh grh;
 	struct sr_peer *to;
 
-	if (!av->here)
+	if (!av->multicast && !av->site)
 		return IBV_WC_SUCCESS;
 	grh_fill(r, o, av, &grh);
 	o->local.v[0] = (struct iovec){ &grh, SR_GRH };

@@ -110,12 +110,6 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, 
 	return 1;
 }
 
-EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t mac[6],
-				       uint16_t *vid)
-{
-	return EOPNOTSUPP;
-}
-
 /* Nothing is pinned, so nothing needs to be kept out of a child. */
 EXPORT int ibv_fork_init(void)
 {

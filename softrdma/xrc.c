@@ -21,7 +21,7 @@ static uint64_t domain_id(struct sr_context *ctx, int fd)
 	if (fd >= 0) {
 		if (fstat(fd, &st))
 			return 0;
-		id = (uint64_t)st.st_dev * 0x9e3779b97f4a7c15ull ^ (uint64_t)st.st_ino;
+		id = (uint64_t)st.st_dev * 0x9e3779b97f4a7c15ull ^ (uint64_t)st.st_ino ^ (uint64_t)ctx->device << 56;
 	}
 	return id ? id : 1;
 }

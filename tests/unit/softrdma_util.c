@@ -25,13 +25,18 @@ void end_open(struct end *e, int nqp, size_t size)
 
 void end_open_as(struct end *e, int nqp, size_t size, enum ibv_qp_type type)
 {
+	end_open_at(e, 0, nqp, size, type);
+}
+
+void end_open_at(struct end *e, int device, int nqp, size_t size, enum ibv_qp_type type)
+{
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_port_attr port;
 	int i;
 
 	*e = (struct end){ .nqp = nqp, .size = size, .timeout = 8, .retry_cnt = 3, .rnr_retry = 7,
 			   .access = ALL_ACCESS };
-	e->ctx = ibv_open_device(list[0]);
+	e->ctx = ibv_open_device(list[device]);
 	die_unless(e->ctx);
 	ibv_free_device_list(list);
 	die_unless(!ibv_query_port(e->ctx, 1, &port));

@@ -41,6 +41,8 @@ struct end {
 _Noreturn void end_die(const char *file, int line, const char *what);
 
 void end_open(struct end *e, int nqp, size_t size);
+/* On another device than the first. */
+void end_open_at(struct end *e, int device, int nqp, size_t size, enum ibv_qp_type type);
 /* With queue pairs of another kind than RC. */
 void end_open_as(struct end *e, int nqp, size_t size, enum ibv_qp_type type);
 void end_close(struct end *e);
