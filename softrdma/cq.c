@@ -29,14 +29,14 @@
 #define SPINS_MIN 8
 #define SPINS_MAX 256
 
-static void cq_lock(struct sr_context *ctx, struct sr_shm_cq *cq)
+void sr_cq_lock(struct sr_context *ctx, struct sr_shm_cq *cq)
 {
 	uint32_t tail;
 
 	if (likely(!rlock_acquire(ctx, &cq->lock, ctx->self.token)))
 		return;
 	tail = atomic_load(&cq->tail);
-	if (atomic_load(&cq->ring[tail & cq->mask].position) == tail + 1)
+	if (atomic_load(&sr_cq_slot(cq, tail)->position) == tail + 1)
 		atomic_store(&cq->tail, tail + 1);
 }
 
@@ -59,11 +59,11 @@ static uint64_t now_ns(void)
 /* With the position last, and before armed is looked at. */
 static void cq_store(struct sr_shm_cq *cq, uint32_t tail, const struct sr_cqe *cqe, int notifies)
 {
-	struct sr_cqe *to = &cq->ring[tail & cq->mask];
+	struct sr_cqe *to = sr_cq_slot(cq, tail);
 
 	memcpy(to, cqe, offsetof(struct sr_cqe, position));
 	to->flags |= notifies ? SR_CQE_NOTIFIES : 0;
-	if (unlikely(cq->stamped))
+	if (unlikely(cq->flags & SR_CQ_STAMPED))
 		to->timestamp = now_ns();
 	if (cqe->flags & SR_CQE_INLINED)
 		memcpy(to->data, cqe->data, sizeof(to->data));
@@ -71,35 +71,39 @@ static void cq_store(struct sr_shm_cq *cq, uint32_t tail, const struct sr_cqe *c
 	atomic_store_explicit(&cq->tail, tail + 1, memory_order_relaxed);
 }
 
-/* Everything before @tail is told by one event. Under the lock; who calls wakes the owner. */
-static void cq_tell(struct sr_shm_cq *cq, uint32_t tail)
+void sr_cq_tell(struct sr_shm_cq *cq, uint32_t tail)
 {
 	atomic_store_explicit(&cq->told, tail, memory_order_relaxed);
 	atomic_store(&cq->armed, SR_DISARMED);
 	atomic_fetch_add(&cq->events, 1);
 }
 
-void sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
-		int solicited)
+int sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
+	       int solicited)
 {
 	int wake = 0, full, notifies = solicited || cqe->status != IBV_WC_SUCCESS;
 	uint32_t tail, armed;
 
-	cq_lock(ctx, cq);
+	sr_cq_lock(ctx, cq);
 	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
 	full = cq_full(cq, tail);
 	if (!full) {
 		cq_store(cq, tail, cqe, notifies);
 		armed = atomic_load(&cq->armed);
 		wake = armed == SR_ARMED_ANY || (armed == SR_ARMED_SOLICITED && notifies);
+		if (unlikely(wake && cq->mod_count))
+			wake = sr_moderate_due(cq);
 		if (wake)
-			cq_tell(cq, tail + 1);
+			sr_cq_tell(cq, tail + 1);
 	}
 	rlock_release(&cq->lock);
-	if (unlikely(full) && !atomic_exchange(&cq->overrun, 1))
-		sr_async_push(ctx, owner->seg, IBV_EVENT_CQ_ERR, cq->number);
 	if (wake && cq->channel)
 		sr_wake(ctx, owner->seg->index, cq->channel);
+	if (likely(!full) || (cq->flags & SR_CQ_IGNORE_OVERRUN))
+		return 0;
+	if (!atomic_exchange(&cq->overrun, 1))
+		sr_async_push(ctx, owner->seg, IBV_EVENT_CQ_ERR, cq->number);
+	return -EOVERFLOW;
 }
 
 /* Was the completion of request @seq of @qpn pushed lately? Asked after a death of who may have held this lock too. */
@@ -108,10 +112,10 @@ int sr_cq_contains(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t qpn, u
 	uint32_t tail, i;
 	int found = 0;
 
-	cq_lock(ctx, cq);
+	sr_cq_lock(ctx, cq);
 	tail = atomic_load(&cq->tail);
 	for (i = 1; i <= cq->mask + 1 && i <= tail && !found; i++) {
-		struct sr_cqe *c = &cq->ring[(tail - i) & cq->mask];
+		struct sr_cqe *c = sr_cq_slot(cq, tail - i);
 
 		found = c->qpn == qpn && c->seq == seq && !c->rq_slot == !receive;
 	}
@@ -224,7 +228,7 @@ int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 	lock_acquire(&cq->poll);
 	head = atomic_load_explicit(&shm->head, memory_order_relaxed);
 	while (got < n) {
-		c = &shm->ring[head & shm->mask];
+		c = &cq->ring[head & cq->mask];
 		if (atomic_load_explicit(&c->position, memory_order_acquire) != head + 1)
 			break;
 		sr_cqe_take(ctx, c);
@@ -247,18 +251,20 @@ static uint32_t cq_untold(struct sr_shm_cq *cq)
 }
 
 /* The queue is armed: do completions that came before it call for the event? Then it is told, 1. */
-static int cq_catch_up(struct sr_context *ctx, struct sr_shm_cq *cq)
+int sr_cq_catch_up(struct sr_context *ctx, struct sr_shm_cq *cq)
 {
 	uint32_t at, tail, armed;
 	int tell = 0;
 
-	cq_lock(ctx, cq);
+	sr_cq_lock(ctx, cq);
 	tail = atomic_load(&cq->tail);
 	armed = atomic_load(&cq->armed);
 	for (at = cq_untold(cq); armed && at != tail && !tell; at++)
-		tell = armed == SR_ARMED_ANY || cq->ring[at & cq->mask].flags & SR_CQE_NOTIFIES;
+		tell = armed == SR_ARMED_ANY || sr_cq_slot(cq, at)->flags & SR_CQE_NOTIFIES;
+	if (tell && unlikely(cq->mod_count))
+		tell = sr_moderate_catch_up(cq, tail - cq_untold(cq));
 	if (tell)
-		cq_tell(cq, tail);
+		sr_cq_tell(cq, tail);
 	rlock_release(&cq->lock);
 	return tell;
 }
@@ -269,13 +275,15 @@ int sr_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	struct sr_shm_cq *shm = sr_cq(ibcq)->shm;
 	uint32_t none = SR_DISARMED, untold;
 
+	if (unlikely(shm->mod_count))
+		sr_moderate_arm(sr_cq(ibcq));
 	if (!solicited_only)
 		atomic_store(&shm->armed, SR_ARMED_ANY);
 	else
 		atomic_compare_exchange_strong(&shm->armed, &none, SR_ARMED_SOLICITED);
 	/* A producer stores the position before it looks at armed: one of us sees the other. */
 	untold = cq_untold(shm);
-	if (atomic_load(&shm->ring[untold & shm->mask].position) == untold + 1 && cq_catch_up(ctx, shm) && shm->channel)
+	if (atomic_load(&sr_cq_slot(shm, untold)->position) == untold + 1 && sr_cq_catch_up(ctx, shm) && shm->channel)
 		sr_wake(ctx, ctx->seg->index, shm->channel);
 	return 0;
 }
@@ -287,11 +295,11 @@ void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, uint32_t number, uint
 	uint32_t head, tail, from, to;
 
 	lock_acquire(&cq->poll);
-	cq_lock(ctx, shm);
+	sr_cq_lock(ctx, shm);
 	head = atomic_load(&shm->head);
 	tail = atomic_load(&shm->tail);
 	for (from = to = tail; from != head; from--) {
-		struct sr_cqe *c = &shm->ring[(from - 1) & shm->mask];
+		struct sr_cqe *c = sr_cq_slot(shm, from - 1);
 
 		if (c->number == number && (c->flags & SR_CQE_SRQ) == flag) {
 			if (c->rq_slot)
@@ -300,8 +308,8 @@ void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, uint32_t number, uint
 		}
 		if (--to == from - 1)
 			continue;
-		memcpy(&shm->ring[to & shm->mask], c, sizeof(*c));
-		atomic_store(&shm->ring[to & shm->mask].position, to + 1);
+		memcpy(sr_cq_slot(shm, to), c, sizeof(*c));
+		atomic_store(&sr_cq_slot(shm, to)->position, to + 1);
 	}
 	atomic_store(&shm->head, to);
 	rlock_release(&shm->lock);

@@ -24,7 +24,7 @@ static struct sr_cq *sr_cq_of(struct ibv_cq_ex *ex)
 static int entry_take(struct sr_cq *cq)
 {
 	uint32_t head = atomic_load_explicit(&cq->shm->head, memory_order_relaxed);
-	struct sr_cqe *c = &cq->shm->ring[head & cq->shm->mask];
+	struct sr_cqe *c = &cq->ring[head & cq->mask];
 
 	if (atomic_load_explicit(&c->position, memory_order_acquire) != head + 1)
 		return ENOENT;
@@ -183,7 +183,10 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
 	cq = ibv_create_cq(context, (int)attr->cqe, attr->cq_context, attr->channel, (int)attr->comp_vector);
 	if (!cq)
 		return NULL;
-	sr_cq(cq)->shm->stamped = (attr->wc_flags & FLAGS_STAMP) != 0;
+	if (attr->wc_flags & FLAGS_STAMP)
+		sr_cq(cq)->shm->flags |= SR_CQ_STAMPED;
+	if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) && (attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN))
+		sr_cq(cq)->shm->flags |= SR_CQ_IGNORE_OVERRUN;
 	readers_fill(&sr_cq(cq)->ex, attr->wc_flags);
 	return &sr_cq(cq)->ex;
 }

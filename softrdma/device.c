@@ -100,6 +100,7 @@ static void ops_fill(struct sr_context *ctx)
 	sr_device_memory_fill(v);
 	sr_xrc_fill(v);
 	sr_cq_ex_fill(v);
+	sr_moderation_fill(v);
 	ops->_compat_query_device = ibv_query_device;
 	ops->_compat_query_port = ibv_query_port;
 	ops->poll_cq = sr_poll_cq;

@@ -146,6 +146,7 @@ struct sr_channel {
 	struct lock lock;
 	uint32_t number;
 	int sock; /* bound: woken for completion events */
+	int timer_fd; /* of moderated queues; -1: none had a need */
 	_Atomic uint32_t sleepers; /* that no timer wakes */
 };
 
@@ -159,9 +160,12 @@ struct sr_cq {
 	struct list link; /* in its channel */
 	struct lock poll;
 	struct sr_cqe *current; /* between start_poll and end_poll */
+	struct sr_cqe *ring; /* as in shm, whose line the producers write; under poll */
+	uint32_t mask;
+	uint32_t first_mask; /* as it was made */
+	uint32_t mod_period; /* us */
 	uint32_t taken; /* events handed out */
 	uint32_t number;
-	uint32_t cap;
 	uint32_t empty_polls; /* in a row; these three are about right when several threads poll */
 	uint32_t spins;	      /* empty polls to a yield; never 0 */
 	uint32_t yielded;     /* by the last poll */
@@ -287,8 +291,15 @@ void sr_wqe_bind(struct sr_wqe *w, uint32_t rkey, const struct ibv_mw_bind_info 
 int sr_region_is_bound(struct sr_context *ctx, uint32_t key);
 
 /* cq.c */
-void sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
-		int solicited);
+/* -EOVERFLOW: there was no room, and it is lost. */
+int sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
+	       int solicited);
+/* Everything before @tail is told by one event. Under the producers' lock; who calls wakes the owner. */
+void sr_cq_tell(struct sr_shm_cq *cq, uint32_t tail);
+/* For completions that came before the queue was armed; 1: they call for the event, and are told. */
+int sr_cq_catch_up(struct sr_context *ctx, struct sr_shm_cq *cq);
+/* The producers' lock. */
+void sr_cq_lock(struct sr_context *ctx, struct sr_shm_cq *cq);
 int sr_cq_contains(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive);
 void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, uint32_t number, uint32_t flag, struct sr_rq *rq);
 /* What a completion brings: its data, and its queue's place. */
@@ -297,6 +308,17 @@ void sr_cqe_take(struct sr_context *ctx, const struct sr_cqe *c);
 void sr_cq_polled(struct sr_cq *cq, int got);
 int sr_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int sr_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+
+/* moderate.c */
+void sr_moderation_fill(struct verbs_context *v);
+/* A queue is armed: its clock begins. */
+void sr_moderate_arm(struct sr_cq *cq);
+/* Is it time for an event? For a producer, under its lock. */
+int sr_moderate_due(struct sr_shm_cq *cq);
+/* @n came before it was armed. Ditto. */
+int sr_moderate_catch_up(struct sr_shm_cq *cq, uint32_t n);
+/* Makes the events whose time has come, and sets the channel's timer for the next. ch->lock held. */
+void sr_moderate_look(struct sr_channel *ch);
 
 /* events.c: sleepers on channels look again, and wait on the clock too. */
 void sr_channels_wake(struct sr_context *ctx);
@@ -361,6 +383,8 @@ struct sr_shm_rq *sr_srq_find(struct sr_seg *seg, uint32_t srqn);
 void sr_rx_lock(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q);
 /* Ends the receive that a QP has taken from a shared queue and not used. rx_lock held. */
 void sr_in_hand_flush(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q);
+/* As sr_rx_fail, and says QP_FATAL if that is news. */
+void sr_rx_fatal(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q);
 /* Moves a QP into error and flushes its receive queue. rx_lock held. */
 void sr_rx_fail(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q);
 

@@ -28,6 +28,7 @@ static int channel_open(struct sr_context *ctx, struct sr_channel *ch)
 	struct epoll_event ev = { .events = EPOLLIN };
 	int fd;
 
+	ch->timer_fd = -1;
 	ch->sock = sr_wake_socket(ctx, ch->number + 1);
 	if (ch->sock < 0)
 		return ch->sock;
@@ -82,6 +83,8 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	sr_socket_path(ctx, &sa, ctx->seg->index, ch->number + 1);
 	unlink(sa.sun_path);
 	close(ch->sock);
+	if (ch->timer_fd >= 0)
+		close(ch->timer_fd);
 	close(channel->fd);
 	lock_acquire(&ctx->lock);
 	sr_ids_give(&ctx->channels, ch->number);
@@ -98,6 +101,8 @@ static struct sr_cq *event_take(struct sr_channel *ch, int *ret_more)
 	*ret_more = 0;
 	lock_acquire(&ch->lock);
 	sr_wake_drain(ch->sock);
+	if (unlikely(ch->timer_fd >= 0))
+		sr_moderate_look(ch);
 	list_each(cq, &ch->cqs, link) {
 		uint32_t waiting = atomic_load(&cq->shm->events) - cq->taken;
 
@@ -128,7 +133,7 @@ static int event_wait(struct sr_context *ctx, struct sr_channel *ch)
 		return -1;
 	}
 	atomic_fetch_add(&ch->sleepers, 1);
-	if (atomic_load(&ctx->nr_stalled))
+	if (atomic_load(&ctx->nr_stalled) || ch->timer_fd >= 0)
 		r = poll(&p, 1, -1) < 0 ? -1 : 0;
 	else /* restarts after a signal as read(2) does */
 		r = recv(ch->sock, &byte, 1, MSG_PEEK) < 0 ? -1 : 0;
@@ -184,7 +189,7 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned int n)
 
 /* A ring fills its page: as far as that it can be made longer later. */
 #define CQ_MIN_SLOTS 16u
-_Static_assert(sizeof(struct sr_shm_cq) + CQ_MIN_SLOTS * sizeof(struct sr_cqe) <= FM_PAGE_SIZE, "one page");
+_Static_assert(offsetof(struct sr_shm_cq, first_ring) + CQ_MIN_SLOTS * sizeof(struct sr_cqe) <= FM_PAGE_SIZE, "one page");
 
 static int cq_shm_create(struct sr_context *ctx, struct sr_cq *cq, int cqe)
 {
@@ -195,14 +200,24 @@ static int cq_shm_create(struct sr_context *ctx, struct sr_cq *cq, int cqe)
 	cq->shm = sr_shm_alloc(ctx, sizeof(*cq->shm) + (size_t)slots * sizeof(struct sr_cqe));
 	if (!cq->shm)
 		return -ENOMEM;
-	cq->shm->mask = slots - 1;
+	cq->shm->mask = cq->mask = cq->first_mask = slots - 1;
 	cq->shm->cap = (uint32_t)cqe;
+	cq->shm->ring = offsetof(struct sr_shm_cq, first_ring);
+	cq->ring = cq->shm->first_ring;
 	return 0;
 }
 
-static size_t cq_shm_size(struct sr_shm_cq *shm)
+static size_t ring_size(uint32_t mask)
 {
-	return sizeof(*shm) + (size_t)(shm->mask + 1) * sizeof(struct sr_cqe);
+	return (size_t)(mask + 1) * sizeof(struct sr_cqe);
+}
+
+/* ctx->lock held. */
+static void cq_shm_free(struct sr_context *ctx, struct sr_cq *cq)
+{
+	if (cq->ring != cq->shm->first_ring)
+		sr_shm_free(ctx, cq->ring, ring_size(cq->mask));
+	sr_shm_free(ctx, cq->shm, sizeof(*cq->shm) + ring_size(cq->first_mask));
 }
 
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
@@ -227,7 +242,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 	if (!err) {
 		err = sr_ids_take(&ctx->cqs, cq, &cq->number);
 		if (err)
-			sr_shm_free(ctx, cq->shm, cq_shm_size(cq->shm));
+			cq_shm_free(ctx, cq);
 	}
 	lock_release(&ctx->lock);
 	if (err) {
@@ -235,7 +250,6 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 		errno = -err;
 		return NULL;
 	}
-	cq->cap = (uint32_t)cqe;
 	cq->spins = 64;
 	cq->cq = (struct ibv_cq){ .context = context, .channel = channel, .cq_context = cq_context,
 				  .handle = cq->number, .cqe = cqe };
@@ -271,23 +285,74 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
 		raw_futex((uint32_t *)&cq->acked, FUTEX_WAIT, acked, NULL, 0);
 	lock_acquire(&ctx->lock);
 	sr_ids_give(&ctx->cqs, cq->number);
-	sr_shm_free(ctx, cq->shm, cq_shm_size(cq->shm));
+	cq_shm_free(ctx, cq);
 	lock_release(&ctx->lock);
 	arena_free(&ctx->arena, cq);
 	return 0;
 }
 
+/*
+ * What stands in the ring, and what was polled lately (sr_cq_contains), moves along. Returns the ring that is no longer
+ * used, for the caller to free. All of its locks held.
+ */
+static struct sr_cqe *ring_move(struct sr_cq *cq, struct sr_cqe *ring, uint32_t mask)
+{
+	uint32_t tail = atomic_load(&cq->shm->tail), i;
+	struct sr_cqe *old = cq->ring;
+
+	for (i = 1; i <= cq->mask + 1; i++)
+		memcpy(&ring[(tail - i) & mask], &old[(tail - i) & cq->mask], sizeof(*ring));
+	cq->ring = ring;
+	cq->mask = cq->shm->mask = mask;
+	cq->shm->ring = (uint64_t)((char *)ring - (char *)cq->shm);
+	return old == cq->shm->first_ring ? NULL : old;
+}
+
+static struct sr_cqe *ring_alloc(struct sr_context *ctx, uint32_t mask)
+{
+	struct sr_cqe *ring;
+
+	lock_acquire(&ctx->lock);
+	ring = sr_shm_alloc(ctx, ring_size(mask));
+	lock_release(&ctx->lock);
+	return ring;
+}
+
 EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 {
 	struct sr_cq *cq = sr_cq(ibcq);
-	uint32_t waiting = atomic_load(&cq->shm->tail) - atomic_load(&cq->shm->head);
+	struct sr_context *ctx = sr_context(ibcq->context);
+	uint32_t mask = CQ_MIN_SLOTS - 1, unused;
+	struct sr_cqe *ring;
+	int err = 0;
 
-	/* Within the ring that was made: peers know where it lies. */
-	if (cqe < 1 || (uint32_t)cqe < waiting)
+	if (cqe < 1 || cqe > (int)SR_MAX_CQE)
 		return EINVAL;
-	if ((uint32_t)cqe > cq->shm->mask + 1)
-		return EOPNOTSUPP;
-	cq->shm->cap = (uint32_t)cqe;
-	ibcq->cqe = cqe;
-	return 0;
+	while (mask + 1 < (uint32_t)cqe)
+		mask = mask << 1 | 1;
+	unused = mask;
+	ring = ring_alloc(ctx, mask);
+	if (!ring)
+		return ENOMEM;
+	lock_acquire(&cq->poll);
+	sr_cq_lock(ctx, cq->shm);
+	if ((uint32_t)cqe < atomic_load(&cq->shm->tail) - atomic_load(&cq->shm->head))
+		err = EINVAL;
+	else
+		cq->shm->cap = (uint32_t)cqe;
+	if (!err && mask > cq->mask) {
+		unused = cq->mask;
+		ring = ring_move(cq, ring, mask);
+	}
+	rlock_release(&cq->shm->lock);
+	lock_release(&cq->poll);
+	lock_acquire(&ctx->lock);
+	sr_shm_free(ctx, ring, ring_size(unused));
+	lock_release(&ctx->lock);
+	/* One who armed it meanwhile may have looked at the old ring. */
+	if (sr_cq_catch_up(ctx, cq->shm) && cq->shm->channel)
+		sr_wake(ctx, ctx->seg->index, cq->shm->channel);
+	if (!err)
+		ibcq->cqe = cqe;
+	return err;
 }

@@ -125,6 +125,14 @@ static int wait_there(struct sr_run *r, struct op *o, int status)
 	return respond_ordered(r, o);
 }
 
+/* The first message: one who has not moved to RTS yet may want to know (IBA 11.6.3.1). rx_lock held. */
+static void established(struct sr_run *r, struct sr_shm_qp *d)
+{
+	d->established = 1;
+	if (atomic_load(&d->state) == IBV_QPS_RTR)
+		sr_async_push(r->ctx, r->dst->seg, IBV_EVENT_COMM_EST, d->number);
+}
+
 static int execute_connected(struct sr_run *r, struct op *o)
 {
 	int unreliable = r->q->type == IBV_QPT_UC, status = STALL_UNREACHABLE;
@@ -135,6 +143,8 @@ static int execute_connected(struct sr_run *r, struct op *o)
 	sr_rx_lock(r->ctx, r->dst, o->d);
 	if (responds(r->q, o->d))
 		status = respond_ordered(r, o);
+	if (unlikely(!o->d->established && status >= 0))
+		established(r, o->d);
 	if (unlikely(status < 0 && !unreliable))
 		status = wait_there(r, o, status);
 	rlock_release(&o->d->rx_lock);
@@ -180,18 +190,21 @@ static uint16_t wc_opcode(uint32_t opcode)
 	}
 }
 
-static void complete(struct sr_run *r, struct sr_wqe *w, uint32_t seq, int status, uint32_t len)
+/* -EOVERFLOW: its completion is lost. */
+static int complete(struct sr_run *r, struct sr_wqe *w, uint32_t seq, int status, uint32_t len)
 {
 	struct sr_shm_qp *q = r->q;
 	struct sr_cqe c;
+	int lost = 0;
 
 	if (status || (w->flags & IBV_SEND_SIGNALED) || (q->flags & SR_QP_SIG_ALL)) {
 		c = (struct sr_cqe){ .wr_id = w->wr_id, .status = (uint16_t)status, .opcode = wc_opcode(w->opcode),
 				     .byte_len = len, .qpn = q->qpn, .seq = seq, .number = q->number };
-		sr_cq_push(r->ctx, r->src, sr_at(r->src->seg, q->send_cq), &c, 0);
+		lost = sr_cq_push(r->ctx, r->src, sr_at(r->src->seg, q->send_cq), &c, 0);
 	}
 	atomic_store(&q->sq_head, seq + 1);
 	atomic_store(&q->stall, SR_STALL_NONE);
+	return lost;
 }
 
 static uint64_t retry_interval(struct sr_shm_qp *q, int why)
@@ -243,6 +256,14 @@ static void fail(struct sr_run *r)
 	rlock_release(&q->rx_lock);
 }
 
+/* A queue whose completions are lost is of no use any more (IBA 11.6.3.2). */
+static void fatal(struct sr_run *r)
+{
+	sr_rx_lock(r->ctx, r->src, r->q);
+	sr_rx_fatal(r->ctx, r->src, r->q);
+	rlock_release(&r->q->rx_lock);
+}
+
 /* The send queue has come to rest: nothing that was begun is left. */
 static void drained(struct sr_run *r)
 {
@@ -262,7 +283,7 @@ void sr_run(struct sr_run *r)
 	struct sr_shm_qp *q = r->q;
 	uint32_t head, state, len;
 	struct sr_wqe *w;
-	int status;
+	int status, lost;
 
 	while ((head = atomic_load_explicit(&q->sq_head, memory_order_relaxed)) !=
 	       atomic_load_explicit(&q->sq_tail, memory_order_relaxed)) {
@@ -280,8 +301,10 @@ void sr_run(struct sr_run *r)
 			if (!status)
 				return;
 		}
-		complete(r, w, head, status, len);
-		if (unlikely(status && status != IBV_WC_WR_FLUSH_ERR))
+		lost = complete(r, w, head, status, len);
+		if (unlikely(lost))
+			fatal(r);
+		else if (unlikely(status && status != IBV_WC_WR_FLUSH_ERR))
 			fail(r);
 	}
 	if (unlikely(q->draining))

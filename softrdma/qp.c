@@ -169,7 +169,7 @@ void sr_qp_empty(struct sr_context *ctx, struct sr_qp *qp)
 	atomic_store(&q->sq_head, seq);
 	atomic_store(&q->sq_freed, seq);
 	atomic_store(&q->stall, SR_STALL_NONE);
-	q->peer_epoch = q->bounce_head = q->bounce_seen = 0;
+	q->established = q->peer_epoch = q->bounce_head = q->bounce_seen = 0;
 	q->rx_seq++;
 	atomic_store(&q->bounce_tail, 0);
 	if (!qp->rq->shm->shared)

@@ -64,6 +64,7 @@ int sr_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
 		.completion_timestamp_mask = UINT64_MAX,
 		.hca_core_clock = 1000000, /* kHz */
 		.max_dm_size = SR_MAX_DM,
+		.cq_mod_caps = { .max_cq_count = SR_MAX_MODERATION, .max_cq_period = SR_MAX_MODERATION },
 		.phys_port_cnt_ex = sr_context(context)->ports,
 	};
 

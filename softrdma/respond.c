@@ -102,9 +102,12 @@ static void srq_lock(struct sr_context *ctx, struct sr_shm_rq *rq)
 
 /* ---- receives ---- */
 
-static void receive_complete(struct sr_context *ctx, struct sr_peer *to, struct sr_shm_qp *d, struct sr_shm_rq *rq,
-			     struct sr_cqe *c, uint32_t slot, int solicited)
+/* -EOVERFLOW: the completion is lost. */
+static int receive_complete(struct sr_context *ctx, struct sr_peer *to, struct sr_shm_qp *d, struct sr_shm_rq *rq,
+			    struct sr_cqe *c, uint32_t slot, int solicited)
 {
+	int lost;
+
 	c->wr_id = sr_rq_slot(rq, slot)->wr_id;
 	c->qpn = d->qpn;
 	c->number = d->number;
@@ -114,7 +117,7 @@ static void receive_complete(struct sr_context *ctx, struct sr_peer *to, struct 
 		c->number = rq->number;
 		c->flags |= SR_CQE_SRQ;
 	}
-	sr_cq_push(ctx, to, sr_at(to->seg, cq_of(d, rq)), c, solicited);
+	lost = sr_cq_push(ctx, to, sr_at(to->seg, cq_of(d, rq)), c, solicited);
 	if (!rq->shared) {
 		uint32_t head = atomic_load_explicit(&rq->head, memory_order_relaxed) + 1;
 
@@ -123,6 +126,7 @@ static void receive_complete(struct sr_context *ctx, struct sr_peer *to, struct 
 	}
 	d->in_hand = 0;
 	d->rx_seq++;
+	return lost;
 }
 
 void sr_in_hand_flush(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q)
@@ -194,9 +198,15 @@ static void srq_limit_check(struct sr_run *r, struct op *o)
 
 void sr_receive_complete(struct sr_run *r, struct op *o, struct sr_cqe *c, uint32_t slot)
 {
-	receive_complete(r->ctx, o->to, o->d, o->rq, c, slot, o->w->flags & IBV_SEND_SOLICITED);
+	int lost = receive_complete(r->ctx, o->to, o->d, o->rq, c, slot, o->w->flags & IBV_SEND_SOLICITED);
+
 	if (o->rq->shared)
 		srq_limit_check(r, o);
+	if (unlikely(lost)) {
+		sr_rx_fatal(r->ctx, r->dst, o->d);
+		r->failed = o->d->qpn;
+		r->failed_in = r->dst;
+	}
 }
 
 void sr_rx_fail(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q)
@@ -216,6 +226,15 @@ void sr_rx_fail(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp 
 		c = (struct sr_cqe){ .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV };
 		receive_complete(ctx, owner, q, rq, &c, sr_rq_number(rq, head), 1);
 	}
+}
+
+void sr_rx_fatal(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q)
+{
+	int news = atomic_load(&q->state) != IBV_QPS_ERR;
+
+	sr_rx_fail(ctx, owner, q);
+	if (news)
+		sr_async_push(ctx, owner->seg, IBV_EVENT_QP_FATAL, q->number);
 }
 
 /* The QP is in error: its send queue wants flushing when the executor holds no other. */

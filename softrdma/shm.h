@@ -34,6 +34,7 @@
 #define SR_MAX_INLINE 256u
 #define SR_MAX_WR 16384u
 #define SR_MAX_CQE (1u << 18)
+#define SR_MAX_MODERATION 65535u /* completions, microseconds */
 #define SR_MAX_MSG (1u << 31)
 #define SR_MAX_DM (64u << 20)
 
@@ -160,17 +161,28 @@ struct sr_shm_cq {
 	uint32_t cap;	   /* completions that may wait */
 	uint32_t channel;  /* number + 1 of the owner's completion channel; 0: none */
 	uint32_t number;
-	uint32_t stamped; /* completions bear the time */
-	_Atomic uint32_t overrun;
+	uint32_t flags; /* enum sr_cq_flag */
+	uint32_t mod_count; /* completions to an event; 0: no moderation */
 	/* The producers' line: the owner, when it polls, touches nothing here. */
 	_Atomic uint32_t tail;
 	_Atomic uint32_t armed;
 	_Atomic uint32_t events;
 	_Atomic uint32_t told; /* an event has told of all completions before that */
 	uint32_t head_seen; /* a head of some time ago */
+	uint32_t mod_done;  /* completions since it was armed */
+	uint64_t mod_until; /* from then on one is enough */
 	_Atomic uint32_t head __attribute__((aligned(64)));  /* owner */
-	struct sr_cqe ring[] __attribute__((aligned(64)));
+	_Atomic uint32_t overrun; /* seldom written */
+	uint64_t ring;	    /* from this struct; moves with the size, under both locks */
+	struct sr_cqe first_ring[] __attribute__((aligned(64)));
 };
+
+enum sr_cq_flag { SR_CQ_STAMPED = 1, SR_CQ_IGNORE_OVERRUN = 2 };
+
+static inline struct sr_cqe *sr_cq_slot(struct sr_shm_cq *cq, uint32_t position)
+{
+	return (struct sr_cqe *)((char *)cq + cq->ring) + (position & cq->mask);
+}
 
 struct sr_rwqe {
 	uint64_t wr_id;
@@ -272,6 +284,7 @@ struct sr_shm_qp {
 	uint32_t rx_seq;
 	uint32_t in_hand; /* slot + 1 taken from an SRQ, its completion not yet pushed */
 	uint32_t in_hand_srqn; /* of an extended connection: from which */
+	uint32_t established; /* the first message has come */
 	uint32_t bounce_head; /* positions count in units, for ever */
 	uint32_t bounce_seen; /* a bounce_tail of some time ago */
 	_Atomic uint32_t bounce_tail __attribute__((aligned(64))); /* owner: given back */

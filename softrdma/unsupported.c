@@ -44,7 +44,6 @@ void sr_unsupported_fill(struct verbs_context *v)
 	SET(v, destroy_flow_action, refuse_code);
 	SET(v, create_flow_action_esp, refuse);
 	SET(v, modify_qp_rate_limit, refuse_code);
-	SET(v, modify_cq, refuse_code);
 	SET(v, post_srq_ops, refuse_code);
 	SET(v, destroy_rwq_ind_table, refuse_code);
 	SET(v, create_rwq_ind_table, refuse);

@@ -197,8 +197,8 @@ static int half(int sock, int before_tail)
 	if (before_tail) {
 		rlock_acquire(ctx, &cq->lock, ctx->self.token);
 		tail = cq->tail;
-		memcpy(&cq->ring[tail & cq->mask], &c, offsetof(struct sr_cqe, position));
-		cq->ring[tail & cq->mask].position = tail + 1;
+		memcpy(sr_cq_slot(cq, tail), &c, offsetof(struct sr_cqe, position));
+		sr_cq_slot(cq, tail)->position = tail + 1;
 	} else {
 		sr_cq_push(ctx, peer, cq, &c, 0);
 	}
