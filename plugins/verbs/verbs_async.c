@@ -74,7 +74,7 @@ static void event_to_shadow(struct ibv_async_event *e)
 		break;
 	case IBV_EVENT_SRQ_ERR:
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		e->element.srq = e->element.srq->srq_context;
+		e->element.srq = &((struct shadow_srq *)e->element.srq->srq_context)->pub;
 		break;
 	default:
 		break;

@@ -207,6 +207,7 @@ static void context_init(struct shadow_context *c, struct shadow_device *d, stru
 	list_init(&c->cqs);
 	list_init(&c->srqs);
 	list_init(&c->qps);
+	list_init(&c->ahs);
 }
 
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)

@@ -206,8 +206,14 @@ void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, i
 		qp->peer_pid = found ? found->pid : 0;
 		attr->dest_qp_num = found ? (uint32_t)found->value : old ? NOBODY : attr->dest_qp_num;
 	}
-	if (!(mask & IBV_QP_AV))
-		return;
+	if (mask & IBV_QP_AV)
+		verbs_ah_real(ah);
+}
+
+void verbs_ah_real(struct ibv_ah_attr *ah)
+{
+	struct entry *e;
+
 	if (ah->dlid) {
 		table_each(e, ports, ah->dlid) {
 			ah->dlid = ((const struct port_name *)(uintptr_t)e->value)->lid;

@@ -34,6 +34,7 @@
 
 #define VERBS_PORTS 4 /* of a device, whose LID and GIDs are virtual; more pass as they are */
 #define VERBS_GIDS 16
+#define VERBS_MAX_SGE 64
 #define VERBS_CQ_ROOM 16 /* completions of our own that each completion queue has room for */
 
 struct verbs_backend {
@@ -78,7 +79,7 @@ struct shadow_context {
 	struct ibv_context *real;
 	struct shadow_device *device;
 	struct list link;
-	struct list pds, mrs, channels, cqs, srqs, qps;
+	struct list pds, mrs, channels, cqs, srqs, qps, ahs;
 	struct lock async_lock;
 	int status; /* at the checkpoint: F_GETFL of the asynchronous descriptor, or -1 */
 };
@@ -131,6 +132,11 @@ struct shadow_cq {
 	struct list link;
 };
 
+enum {
+	VERBS_TRANSLATE_KEYS = 1, /* they differ: verbs_moved */
+	VERBS_TRANSLATE_AH = 2,	  /* a datagram's address handle is a shadow */
+};
+
 /*
  * A queue of posted work. Positions count up for ever; slot = position & mask. [tail, head) is outstanding.
  * head moves under @lock, by the posters; tail under the lock of the completion queue, by the pollers.
@@ -143,7 +149,7 @@ struct verbs_ring {
 	uint32_t stride;
 	uint16_t max_sge;
 	uint8_t signal_all; /* IBV_SEND_SIGNALED or 0 */
-	uint8_t translate;  /* keys differ: verbs_moved */
+	uint8_t translate;  /* VERBS_TRANSLATE_* */
 	uint32_t max_inline;
 	uint32_t handle;   /* upper half of the wr_ids that the device is given */
 	uint32_t capacity; /* that the program may fill */
@@ -184,6 +190,34 @@ struct verbs_receive {
 	struct ibv_sge sge[];
 };
 
+/* A shared receive queue: its receives complete in any order, so each has a slot of its own until then. */
+struct verbs_srq_slot {
+	uint64_t wr_id;
+	uint32_t next; /* free one, + 1 */
+};
+
+struct shadow_srq {
+	union {
+		struct ibv_srq pub;
+		char room[256];
+	};
+	struct ibv_srq *real;
+	struct lock lock; /* the slots */
+	uint32_t handle;  /* upper half of the wr_ids that the device is given */
+	uint32_t free;	  /* slot + 1; 0: none */
+	uint32_t slots;
+	uint32_t max_sge;
+	struct verbs_srq_slot *slot;
+	struct list link;
+};
+
+struct shadow_ah {
+	struct ibv_ah pub;
+	char behind[40];
+	struct ibv_ah *real;
+	struct list link;
+};
+
 struct shadow_qp {
 	union {
 		struct ibv_qp pub;
@@ -192,6 +226,7 @@ struct shadow_qp {
 	struct verbs_ring sq, rq;
 	struct ibv_qp *real;
 	uint32_t reserve; /* 1: the device's queue has a slot more than the program knows */
+	uint32_t plain;	  /* of a kind that is not saved yet: passed through, and a checkpoint is refused (verbs_plain.c) */
 	uint64_t two_sided; /* sends that take a receive of the peer, posted since RESET; under sq.lock */
 	uint64_t received;  /* receives that completed well since RESET; under the receive CQ's lock */
 	/* control; the program's own calls order these */
@@ -223,6 +258,8 @@ static inline struct shadow_channel *shadow_channel(struct ibv_comp_channel *p)
 	return container_of(p, struct shadow_channel, pub);
 }
 static inline struct shadow_cq *shadow_cq(struct ibv_cq *p) { return container_of(p, struct shadow_cq, pub); }
+static inline struct shadow_srq *shadow_srq(struct ibv_srq *p) { return container_of(p, struct shadow_srq, pub); }
+static inline struct shadow_ah *shadow_ah(struct ibv_ah *p) { return container_of(p, struct shadow_ah, pub); }
 static inline struct shadow_qp *shadow_qp(struct ibv_qp *p) { return container_of(p, struct shadow_qp, pub); }
 
 static inline struct verbs_send *ring_send(const struct verbs_ring *r, uint64_t position)
@@ -332,6 +369,7 @@ static inline void *verbs_unsupported(void)
  * position. The upper half is the ring's handle.
  */
 #define VERBS_HANDLE_RECEIVE (1u << 31)
+#define VERBS_HANDLE_SRQ (1u << 30) /* with VERBS_HANDLE_RECEIVE; the index is the shared queue's */
 int verbs_handle_draw(struct shadow_qp *qp); /* 0 or -ENOMEM */
 void verbs_handle_drop(struct shadow_qp *qp);
 void verbs_handle_renew(struct shadow_qp *qp); /* what is still posted is forgotten */
@@ -370,8 +408,11 @@ int verbs_cq_keep(struct shadow_cq *cq);
 /* Forgets the kept completions of a QP. */
 void verbs_cq_purge(struct shadow_cq *cq, uint32_t qp_num);
 
-/* ---- object kinds that are not virtualised yet: each answers EOPNOTSUPP ---- */
+/* A completion of a shared receive queue: 1, and it has the program's wr_id, or 0: of one that is gone. */
+int verbs_srq_complete(struct ibv_wc *wc);
 int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* ---- object kinds that are not virtualised yet: each answers EOPNOTSUPP ---- */
 struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int verbs_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int verbs_dealloc_mw(struct ibv_mw *mw);
@@ -388,6 +429,7 @@ void verbs_key_remove(uint32_t lkey);
  * device's own, of a queue pair made after the restart; but @old: of one that is gone, which must find nobody.
  */
 void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, int old);
+void verbs_ah_real(struct ibv_ah_attr *ah);
 /* The address by which a peer is known: its LID, or a hash of its GID where LIDs are not used. */
 uint64_t verbs_address(const struct ibv_ah_attr *ah);
 /* Ditto, of our own port; 0: the port has no such GID. */
@@ -420,6 +462,7 @@ int verbs_cm_stat(int fd, struct stat *st);
 int verbs_cm_close(int fd);
 int verbs_path_stat(const char *path, struct stat *ret);
 int verbs_cm_quiesce(void);
+int verbs_plain_quiesce(void);
 int verbs_drain(unsigned int round);
 int verbs_dump(struct fermata_sink *sink);
 

@@ -28,13 +28,20 @@ static void fork_child(void)
 	verbs_backend_forked();
 }
 
+static int quiesce(void)
+{
+	int r = verbs_cm_quiesce();
+
+	return r ? r : verbs_plain_quiesce();
+}
+
 const struct fermata_plugin plugin_verbs = {
 	.api = FERMATA_PLUGIN_API,
 	.name = "verbs",
 	.fork_prepare = fork_prepare,
 	.fork_parent = fork_parent,
 	.fork_child = fork_child,
-	.quiesce = verbs_cm_quiesce,
+	.quiesce = quiesce,
 	.drain = verbs_drain,
 	.dump = verbs_dump,
 	.resume = NULL,

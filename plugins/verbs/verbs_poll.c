@@ -23,6 +23,8 @@ static inline int complete(struct shadow_cq *cq, struct ibv_wc *wc)
 	struct shadow_qp *qp = verbs_handle_find(wr_id);
 	struct verbs_ring *r;
 
+	if (unlikely(wr_id >> 62 == 3))
+		return verbs_srq_complete(wc);
 	if (unlikely(!qp))
 		return 0;
 	r = wr_id >> 63 ? &qp->rq : &qp->sq;

@@ -10,7 +10,7 @@
 #include "plugins/verbs/verbs_internal.h"
 
 #define BATCH 16
-#define BATCH_SGES 64
+#define BATCH_SGES VERBS_MAX_SGE
 
 static void translate_sges(struct ibv_sge *to, const struct ibv_sge *from, uint32_t n)
 {
@@ -122,6 +122,10 @@ static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t pos
 	to->wr_id = ring_wr_id(q, position);
 	if (likely(!q->translate))
 		return 0;
+	if (q->translate & VERBS_TRANSLATE_AH)
+		to->wr.ud.ah = shadow_ah(wr->wr.ud.ah)->real;
+	if (!(q->translate & VERBS_TRANSLATE_KEYS))
+		return 0;
 	translate_remote(qp, to);
 	if (wr->send_flags & IBV_SEND_INLINE)
 		return 0;
@@ -200,7 +204,7 @@ int verbs_post_send(struct ibv_qp *p, struct ibv_send_wr *wr, struct ibv_send_wr
 
 	fermata_device_enter();
 	held = verbs_lock_acquire(&qp->sq.lock);
-	if (likely(wr && !wr->next && !qp->sq.translate))
+	if (likely(wr && !wr->next && !(qp->sq.translate & VERBS_TRANSLATE_KEYS)))
 		r = post_send_one(qp, wr);
 	else
 		while (wr && !r)

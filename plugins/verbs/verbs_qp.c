@@ -6,7 +6,7 @@
  * The device's send queue is asked for one request more than the program's: the slot of the drain's no-op. Where the device cannot,
  * the no-op must find a free slot.
  *
- * Only reliable connections for now: other kinds answer EOPNOTSUPP.
+ * Of other kinds than reliable connections with receives of their own nothing is saved yet: they are passed through (verbs_plain.c).
  */
 #include "plugins/verbs/verbs_internal.h"
 
@@ -37,7 +37,9 @@ static void ring_empty(struct verbs_ring *r)
 static void real_set(struct shadow_qp *qp, struct ibv_qp *real)
 {
 	qp->real = qp->sq.real = qp->rq.real = real;
-	qp->sq.translate = qp->rq.translate = (uint8_t)verbs_moved;
+	qp->sq.translate = qp->rq.translate = verbs_moved ? VERBS_TRANSLATE_KEYS : 0;
+	if (qp->init.qp_type == IBV_QPT_UD)
+		qp->sq.translate |= VERBS_TRANSLATE_AH;
 	if (!real)
 		return;
 	qp->sq.post_send = real->context->ops.post_send;
@@ -53,6 +55,7 @@ static struct ibv_qp *real_create(struct shadow_qp *qp, struct ibv_qp_cap *cap)
 	init.qp_context = qp;
 	init.send_cq = init.send_cq ? shadow_cq(init.send_cq)->real : NULL;
 	init.recv_cq = init.recv_cq ? shadow_cq(init.recv_cq)->real : NULL;
+	init.srq = init.srq ? shadow_srq(init.srq)->real : NULL;
 	init.cap.max_send_wr += qp->reserve;
 	real = verbs_backend.ibv_create_qp(shadow_pd(qp->pub.pd)->real, &init);
 	*cap = init.cap;
@@ -123,6 +126,7 @@ static struct shadow_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 	qp->pub.pd = pd;
 	qp->init = *attr;
 	qp->reserve = 1;
+	qp->plain = attr->qp_type != IBV_QPT_RC || attr->srq;
 	real_set(qp, create_new(qp, &cap));
 	if (!qp->real) {
 		qp->reserve = 0;
@@ -148,7 +152,7 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	struct shadow_qp *qp;
 
 	VERBS_PASS(ibv_create_qp, NULL, pd, attr);
-	if (attr->qp_type != IBV_QPT_RC || attr->srq)
+	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
 		return verbs_unsupported();
 	fermata_device_enter();
 	qp = qp_create(pd, attr);
@@ -213,6 +217,19 @@ static void allow_noop(struct ibv_qp_attr *real, int mask)
 		real->qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
 }
 
+/* The device forgets what it has not told yet of the queue's work: receives of a shared queue are known by what it tells alone. */
+static void shared_keep(struct shadow_qp *qp)
+{
+	struct shadow_cq *cq = shadow_cq(qp->pub.recv_cq);
+	int held;
+
+	if (!qp->pub.srq)
+		return;
+	held = verbs_lock_acquire(&cq->lock);
+	verbs_cq_keep(cq);
+	verbs_lock_release(&cq->lock, held);
+}
+
 EXPORT int ibv_modify_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask)
 {
 	struct shadow_qp *qp = shadow_qp(p);
@@ -225,6 +242,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask)
 	allow_noop(&real, mask);
 	if (verbs_moved)
 		verbs_peer_real(qp, &real, mask, 0);
+	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
+		shared_keep(qp);
 	r = verbs_backend.ibv_modify_qp(qp->real, &real, mask);
 	if (!r) {
 		if (mask & IBV_QP_STATE) {
@@ -266,6 +285,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *p)
 
 	VERBS_PASS(ibv_destroy_qp, EOPNOTSUPP, p);
 	fermata_device_enter();
+	shared_keep(qp);
 	r = verbs_backend.ibv_destroy_qp(qp->real);
 	if (!r) {
 		qp_reset(qp);
@@ -379,11 +399,11 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	VERBS_PASS(ibv_attach_mcast, EOPNOTSUPP, qp, gid, lid);
-	return EOPNOTSUPP;
+	return VERBS_DEVICE(verbs_backend.ibv_attach_mcast(shadow_qp(qp)->real, gid, lid));
 }
 
 EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	VERBS_PASS(ibv_detach_mcast, EOPNOTSUPP, qp, gid, lid);
-	return EOPNOTSUPP;
+	return VERBS_DEVICE(verbs_backend.ibv_detach_mcast(shadow_qp(qp)->real, gid, lid));
 }
