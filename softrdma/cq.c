@@ -4,13 +4,13 @@
  * owner pops, under a private one.
  *
  *   push:  write ring[tail]; store its position, tail + 1 (from here on it has happened); store tail + 1;
- *          if armed: disarm, count the event, wake
- *   arm:   armed; is there one that was not polled and that no event has told of? As above: disarm, ...
+ *          if armed: count the event and say "waking", in one store; wake; disarm
+ *   arm:   armed; is there one that was not polled and that no event has told of? As above: count, ...
  *   poll:  ring[head] bears the position head + 1? place its data; give the receive slot back; store head + 1
  *
  * A producer that dies before the store of the position has done nothing, after it everything but perhaps the
- * tail, which the next holder of the lock moves, and the waking: as if it had died before its message; the next
- * completion wakes.
+ * tail, which the next holder of the lock moves, and the waking, which that one does too, once too often at worst. Until
+ * there is a next one the owner sleeps, as if the death had come before the message.
  *
  * So a program that polls an empty queue and then arms it misses nothing that came in between, as on hardware whose arming names the
  * last completion that was polled; and who arms first and polls then gets no event twice.
@@ -29,6 +29,42 @@
 #define SPINS_MIN 8
 #define SPINS_MAX 256
 
+/* The first completion that was neither polled nor told of; may be the tail. */
+static uint32_t cq_untold(struct sr_shm_cq *cq)
+{
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed), told = atomic_load(&cq->told);
+
+	return (int32_t)(told - head) > 0 ? told : head;
+}
+
+void sr_cq_tell(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t tail, int wake)
+{
+	uint64_t seen = atomic_load(&cq->notify), told;
+
+	do
+		told = (seen & SR_NOTIFY_STATE) == SR_WAKING ? seen : (seen | SR_WAKING) + SR_NOTIFY_EVENT;
+	while (!atomic_compare_exchange_weak(&cq->notify, &seen, told));
+	/* Later than the event: who dies between has it told twice. */
+	atomic_store(&cq->told, tail);
+	if (wake && cq->channel)
+		sr_wake(ctx, cq->owner, cq->channel);
+	atomic_compare_exchange_strong(&cq->notify, &told, told & ~(uint64_t)SR_NOTIFY_STATE);
+}
+
+/* Do completions that nobody has been told of call for the event of one who is armed? Lock held. */
+static void catch_up(struct sr_context *ctx, struct sr_shm_cq *cq)
+{
+	uint32_t at, tail = atomic_load(&cq->tail), armed = sr_cq_armed(cq);
+	int tell = armed == SR_WAKING; /* a dead one's */
+
+	for (at = cq_untold(cq); armed && at != tail && !tell; at++)
+		tell = armed == SR_ARMED_ANY || sr_cq_slot(cq, at)->flags & SR_CQE_NOTIFIES;
+	if (tell && unlikely(cq->mod_count && armed != SR_WAKING))
+		tell = sr_moderate_catch_up(cq, tail - cq_untold(cq));
+	if (tell)
+		sr_cq_tell(ctx, cq, tail, 1);
+}
+
 void sr_cq_lock(struct sr_context *ctx, struct sr_shm_cq *cq)
 {
 	uint32_t tail;
@@ -38,6 +74,7 @@ void sr_cq_lock(struct sr_context *ctx, struct sr_shm_cq *cq)
 	tail = atomic_load(&cq->tail);
 	if (atomic_load(&sr_cq_slot(cq, tail)->position) == tail + 1)
 		atomic_store(&cq->tail, tail + 1);
+	catch_up(ctx, cq);
 }
 
 static int cq_full(struct sr_shm_cq *cq, uint32_t tail)
@@ -71,17 +108,10 @@ static void cq_store(struct sr_shm_cq *cq, uint32_t tail, const struct sr_cqe *c
 	atomic_store_explicit(&cq->tail, tail + 1, memory_order_relaxed);
 }
 
-void sr_cq_tell(struct sr_shm_cq *cq, uint32_t tail)
-{
-	atomic_store_explicit(&cq->told, tail, memory_order_relaxed);
-	atomic_store(&cq->armed, SR_DISARMED);
-	atomic_fetch_add(&cq->events, 1);
-}
-
 int sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
 	       int solicited)
 {
-	int wake = 0, full, notifies = solicited || cqe->status != IBV_WC_SUCCESS;
+	int full, notifies = solicited || cqe->status != IBV_WC_SUCCESS;
 	uint32_t tail, armed;
 
 	sr_cq_lock(ctx, cq);
@@ -89,16 +119,12 @@ int sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *
 	full = cq_full(cq, tail);
 	if (!full) {
 		cq_store(cq, tail, cqe, notifies);
-		armed = atomic_load(&cq->armed);
-		wake = armed == SR_ARMED_ANY || (armed == SR_ARMED_SOLICITED && notifies);
-		if (unlikely(wake && cq->mod_count))
-			wake = sr_moderate_due(cq);
-		if (wake)
-			sr_cq_tell(cq, tail + 1);
+		armed = sr_cq_armed(cq);
+		if (unlikely(armed == SR_ARMED_ANY || (armed == SR_ARMED_SOLICITED && notifies)) &&
+		    (likely(!cq->mod_count) || sr_moderate_due(cq)))
+			sr_cq_tell(ctx, cq, tail + 1, 1);
 	}
 	rlock_release(&cq->lock);
-	if (wake && cq->channel)
-		sr_wake(ctx, owner->seg->index, cq->channel);
 	if (likely(!full) || (cq->flags & SR_CQ_IGNORE_OVERRUN))
 		return 0;
 	if (!atomic_exchange(&cq->overrun, 1))
@@ -114,10 +140,12 @@ int sr_cq_contains(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t qpn, u
 
 	sr_cq_lock(ctx, cq);
 	tail = atomic_load(&cq->tail);
-	for (i = 1; i <= cq->mask + 1 && i <= tail && !found; i++) {
+	for (i = 1; i <= cq->mask + 1 && !found; i++) {
 		struct sr_cqe *c = sr_cq_slot(cq, tail - i);
 
-		found = c->qpn == qpn && c->seq == seq && !c->rq_slot == !receive;
+		/* The oldest place may have half an entry of the dead. */
+		found = atomic_load(&c->position) == tail - i + 1 && c->qpn == qpn && c->seq == seq &&
+			!c->rq_slot == !receive;
 	}
 	rlock_release(&cq->lock);
 	return found;
@@ -149,7 +177,16 @@ static void take_shared(struct sr_context *ctx, const struct sr_cqe *c)
 		return;
 	if (c->flags & SR_CQE_INLINED)
 		place(ctx, &srq->rq, srq->rq.shm->pd, c->data, c);
-	sr_rq_give(&srq->rq, c->rq_slot - 1);
+	sr_rq_give(&srq->rq, c);
+}
+
+/* Of a flush the dead may have done a part only: when the poll is over, we see to the rest. */
+static void failure_seen(struct sr_context *ctx, struct sr_qp *qp)
+{
+	if (atomic_load(&qp->failure) == SR_FAILURE_NONE) {
+		atomic_store(&qp->failure, SR_FAILURE_SEEN);
+		atomic_store(&ctx->failures, 1);
+	}
 }
 
 void sr_cqe_take(struct sr_context *ctx, const struct sr_cqe *c)
@@ -174,7 +211,9 @@ void sr_cqe_take(struct sr_context *ctx, const struct sr_cqe *c)
 		      (c->bounce - 1u) * SR_BOUNCE_UNIT, c);
 		atomic_store_explicit(&qp->shm->bounce_tail, c->bounce_end, memory_order_release);
 	}
-	sr_rq_give(qp->rq, c->rq_slot - 1);
+	sr_rq_give(qp->rq, c);
+	if (unlikely(c->status != IBV_WC_SUCCESS))
+		failure_seen(ctx, qp);
 }
 
 static void wc_fill(const struct sr_cqe *c, struct ibv_wc *wc)
@@ -223,7 +262,7 @@ int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 	uint32_t head;
 	int got = 0;
 
-	if (unlikely(atomic_load_explicit(&ctx->nr_stalled, memory_order_relaxed)))
+	if (unlikely(sr_wants_progress(ctx)))
 		sr_progress(ctx);
 	lock_acquire(&cq->poll);
 	head = atomic_load_explicit(&shm->head, memory_order_relaxed);
@@ -242,49 +281,31 @@ int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 	return got;
 }
 
-/* The first completion that was neither polled nor told of; may be the tail. */
-static uint32_t cq_untold(struct sr_shm_cq *cq)
+void sr_cq_catch_up(struct sr_context *ctx, struct sr_shm_cq *cq)
 {
-	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed), told = atomic_load(&cq->told);
-
-	return (int32_t)(told - head) > 0 ? told : head;
-}
-
-/* The queue is armed: do completions that came before it call for the event? Then it is told, 1. */
-int sr_cq_catch_up(struct sr_context *ctx, struct sr_shm_cq *cq)
-{
-	uint32_t at, tail, armed;
-	int tell = 0;
-
 	sr_cq_lock(ctx, cq);
-	tail = atomic_load(&cq->tail);
-	armed = atomic_load(&cq->armed);
-	for (at = cq_untold(cq); armed && at != tail && !tell; at++)
-		tell = armed == SR_ARMED_ANY || sr_cq_slot(cq, at)->flags & SR_CQE_NOTIFIES;
-	if (tell && unlikely(cq->mod_count))
-		tell = sr_moderate_catch_up(cq, tail - cq_untold(cq));
-	if (tell)
-		sr_cq_tell(cq, tail);
+	catch_up(ctx, cq);
 	rlock_release(&cq->lock);
-	return tell;
 }
 
 int sr_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
 	struct sr_context *ctx = sr_context(ibcq->context);
 	struct sr_shm_cq *shm = sr_cq(ibcq)->shm;
-	uint32_t none = SR_DISARMED, untold;
+	uint64_t seen = atomic_load(&shm->notify), want;
+	uint32_t untold;
 
 	if (unlikely(shm->mod_count))
 		sr_moderate_arm(sr_cq(ibcq));
-	if (!solicited_only)
-		atomic_store(&shm->armed, SR_ARMED_ANY);
-	else
-		atomic_compare_exchange_strong(&shm->armed, &none, SR_ARMED_SOLICITED);
-	/* A producer stores the position before it looks at armed: one of us sees the other. */
+	do {
+		if (solicited_only && (seen & SR_NOTIFY_STATE) == SR_ARMED_ANY)
+			break;
+		want = (seen & ~(uint64_t)SR_NOTIFY_STATE) | (solicited_only ? SR_ARMED_SOLICITED : SR_ARMED_ANY);
+	} while (!atomic_compare_exchange_weak(&shm->notify, &seen, want));
+	/* A producer stores the position before it looks whether we are armed: one of us sees the other. */
 	untold = cq_untold(shm);
-	if (atomic_load(&sr_cq_slot(shm, untold)->position) == untold + 1 && sr_cq_catch_up(ctx, shm) && shm->channel)
-		sr_wake(ctx, ctx->seg->index, shm->channel);
+	if (atomic_load(&sr_cq_slot(shm, untold)->position) == untold + 1)
+		sr_cq_catch_up(ctx, shm);
 	return 0;
 }
 
@@ -303,7 +324,7 @@ void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, uint32_t number, uint
 
 		if (c->number == number && (c->flags & SR_CQE_SRQ) == flag) {
 			if (c->rq_slot)
-				sr_rq_give(rq, c->rq_slot - 1);
+				sr_rq_give(rq, c);
 			continue;
 		}
 		if (--to == from - 1)

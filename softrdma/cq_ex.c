@@ -51,7 +51,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 
 	if (attr && attr->comp_mask)
 		return EINVAL;
-	if (atomic_load_explicit(&ctx->nr_stalled, memory_order_relaxed))
+	if (sr_wants_progress(ctx))
 		sr_progress(ctx);
 	lock_acquire(&cq->poll);
 	err = entry_take(cq);

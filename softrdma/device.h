@@ -81,6 +81,7 @@ struct sr_context {
 	struct list stalled; /* QPs whose send queue waits */
 	struct lock stalled_lock;
 	_Atomic uint32_t nr_stalled;
+	_Atomic uint32_t failures; /* a queue pair's failure has been seen, and not seen to */
 	uint64_t timer_due; /* under stalled_lock; 0: it does not run */
 	uint64_t rng;
 	uint32_t objects; /* that the program has not destroyed */
@@ -190,6 +191,9 @@ struct sr_srq {
 	_Atomic uint32_t users, async_acked, async_taken;
 };
 
+/* A receive that failed: has one been polled, and has the flush been ended? Until the queue pair is reset. */
+enum sr_failure { SR_FAILURE_NONE, SR_FAILURE_SEEN, SR_FAILURE_DONE };
+
 struct sr_qp {
 	union {
 		struct ibv_qp qp;
@@ -212,6 +216,7 @@ struct sr_qp {
 	struct sr_xrcd *xrcd;
 	uint32_t number;
 	_Atomic uint32_t async_acked, async_taken;
+	_Atomic uint32_t failure; /* enum sr_failure */
 };
 
 static inline struct sr_context *sr_context(struct ibv_context *c)
@@ -231,7 +236,8 @@ int sr_segment_create(struct sr_context *ctx);
 void sr_segment_destroy(struct sr_context *ctx);
 void sr_segment_sweep(struct sr_context *ctx);
 struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index);
-int sr_segment_locked(struct sr_context *ctx, uint32_t index);
+/* The file of the context @index; a descriptor or -errno. */
+int sr_segment_open(struct sr_context *ctx, uint32_t index);
 int sr_shared_map(struct sr_context *ctx, const char *name, size_t size, void **ret);
 /* Zeroed memory in the own segment, under ctx->lock; NULL when there is none. */
 void *sr_shm_alloc(struct sr_context *ctx, size_t size);
@@ -254,6 +260,8 @@ void sr_peer_self(struct sr_context *ctx);
 int sr_peer_alive(struct sr_context *ctx, struct sr_peer *p);
 /* As sr_peer_alive, but may answer from what it knew a few milliseconds ago. */
 int sr_peer_alive_lately(struct sr_context *ctx, struct sr_peer *p);
+
+/* life.c: may the locks that @token signed be taken over? 0: yes. */
 int sr_token_alive(struct sr_context *ctx, uint32_t token);
 
 /* copy.c: @len bytes from one list of pieces to another; at least one side is of this process. 0, -EFAULT or -ESRCH. */
@@ -294,10 +302,14 @@ int sr_region_is_bound(struct sr_context *ctx, uint32_t key);
 /* -EOVERFLOW: there was no room, and it is lost. */
 int sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
 	       int solicited);
-/* Everything before @tail is told by one event. Under the producers' lock; who calls wakes the owner. */
-void sr_cq_tell(struct sr_shm_cq *cq, uint32_t tail);
-/* For completions that came before the queue was armed; 1: they call for the event, and are told. */
-int sr_cq_catch_up(struct sr_context *ctx, struct sr_shm_cq *cq);
+static inline uint32_t sr_cq_armed(struct sr_shm_cq *cq)
+{
+	return atomic_load(&cq->notify) & SR_NOTIFY_STATE;
+}
+/* Everything before @tail is told by one event, and the owner woken if he may sleep. Under the producers' lock. */
+void sr_cq_tell(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t tail, int wake);
+/* For completions that came before the queue was armed: those that call for the event are told. */
+void sr_cq_catch_up(struct sr_context *ctx, struct sr_shm_cq *cq);
 /* The producers' lock. */
 void sr_cq_lock(struct sr_context *ctx, struct sr_shm_cq *cq);
 int sr_cq_contains(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive);
@@ -333,7 +345,8 @@ void sr_async_push(struct sr_context *ctx, struct sr_seg *seg, uint32_t type, ui
 int sr_rq_create(struct sr_context *ctx, struct sr_rq *rq, uint32_t max_wr, uint32_t max_sge);
 void sr_rq_destroy(struct sr_context *ctx, struct sr_rq *rq);
 void sr_rq_reset(struct sr_rq *rq);
-void sr_rq_give(struct sr_rq *rq, uint32_t slot);
+/* The slot of a receive whose completion leaves the ring. */
+void sr_rq_give(struct sr_rq *rq, const struct sr_cqe *c);
 int sr_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int sr_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
@@ -343,7 +356,12 @@ int sr_post_bind(struct ibv_qp *qp, struct ibv_send_wr *wr);
 int sr_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 /* The QP at the other end has got what this one's peer may be waiting for: run its queue. */
 void sr_kick(struct sr_context *ctx, struct sr_qp *qp);
-/* Runs the own queues that wait, and their clocks. */
+static inline int sr_wants_progress(struct sr_context *ctx)
+{
+	return (atomic_load_explicit(&ctx->nr_stalled, memory_order_relaxed) |
+		atomic_load_explicit(&ctx->failures, memory_order_relaxed)) != 0;
+}
+/* Runs the own queues that wait, and their clocks; ends flushes that were begun. */
 void sr_progress(struct sr_context *ctx);
 void sr_stalled_add(struct sr_context *ctx, struct sr_qp *qp);
 void sr_stalled_del(struct sr_context *ctx, struct sr_qp *qp);

@@ -104,7 +104,7 @@ static struct sr_cq *event_take(struct sr_channel *ch, int *ret_more)
 	if (unlikely(ch->timer_fd >= 0))
 		sr_moderate_look(ch);
 	list_each(cq, &ch->cqs, link) {
-		uint32_t waiting = atomic_load(&cq->shm->events) - cq->taken;
+		uint32_t waiting = (uint32_t)(atomic_load(&cq->shm->notify) / SR_NOTIFY_EVENT) - cq->taken;
 
 		if (waiting && !found) {
 			found = cq;
@@ -163,7 +163,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **re
 	int more;
 
 	for (;;) {
-		if (atomic_load(&ctx->nr_stalled))
+		if (sr_wants_progress(ctx))
 			sr_progress(ctx);
 		cq = event_take(ch, &more);
 		if (cq)
@@ -254,6 +254,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 	cq->cq = (struct ibv_cq){ .context = context, .channel = channel, .cq_context = cq_context,
 				  .handle = cq->number, .cqe = cqe };
 	cq->shm->number = cq->number;
+	cq->shm->owner = ctx->seg->index;
 	list_init(&cq->link);
 	if (ch) {
 		cq->shm->channel = ch->number + 1;
@@ -350,8 +351,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	sr_shm_free(ctx, ring, ring_size(unused));
 	lock_release(&ctx->lock);
 	/* One who armed it meanwhile may have looked at the old ring. */
-	if (sr_cq_catch_up(ctx, cq->shm) && cq->shm->channel)
-		sr_wake(ctx, ctx->seg->index, cq->shm->channel);
+	sr_cq_catch_up(ctx, cq->shm);
 	if (!err)
 		ibcq->cqe = cqe;
 	return err;

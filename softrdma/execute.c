@@ -45,12 +45,15 @@ void sr_sq_lock(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp 
 {
 	uint32_t head;
 
-	if (likely(!rlock_acquire(ctx, &q->sq_lock, ctx->self.token)))
+	if (likely(!rlock_acquire(ctx, &q->sq_lock, ctx->self.token)) || !q->qpn)
 		return;
 	head = atomic_load(&q->sq_head);
-	if (q->qpn && head != atomic_load(&q->sq_tail) &&
-	    sr_cq_contains(ctx, sr_at(owner->seg, q->send_cq), q->qpn, head, 0))
+	/* In the ring, or polled already: then the ring may have gone round. */
+	if (head != atomic_load(&q->sq_tail) && q->send_cq &&
+	    (sr_cq_contains(ctx, sr_at(owner->seg, q->send_cq), q->qpn, head, 0) ||
+	     (int32_t)(atomic_load(&q->sq_freed) - head) > 0))
 		atomic_store(&q->sq_head, head + 1);
+	atomic_store(&q->stall, SR_STALL_NONE); /* the head will say again if it waits */
 }
 
 static int is_atomic(uint32_t opcode)

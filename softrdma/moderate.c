@@ -61,14 +61,15 @@ void sr_moderate_arm(struct sr_cq *cq)
 /* The owner's half. */
 static void look(struct sr_cq *cq, uint64_t now, uint64_t *next)
 {
+	struct sr_context *ctx = sr_context(cq->cq.context);
 	struct sr_shm_cq *shm = cq->shm;
 
-	sr_cq_lock(sr_context(cq->cq.context), shm);
-	if (shm->mod_count && atomic_load(&shm->armed)) {
+	sr_cq_lock(ctx, shm);
+	if (shm->mod_count && sr_cq_armed(shm)) {
 		if (shm->mod_until > now) {
 			*next = shm->mod_until < *next ? shm->mod_until : *next;
 		} else if (shm->mod_done) {
-			sr_cq_tell(shm, atomic_load(&shm->tail));
+			sr_cq_tell(ctx, shm, atomic_load(&shm->tail), 0);
 		}
 	}
 	rlock_release(&shm->lock);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Owns the mappings of other contexts' segments, and the knowledge whether their processes live.
+ * Owns the mappings of other contexts' segments, and the knowledge whether their processes live. (Whose locks may be
+ * taken over is asked more strictly: life.c.)
  *
  * A process is known by a cookie: 8 random bytes that lie in its segment and in its private memory. Reading them
  * from its memory, through /proc/PID/mem opened once (which stays with that memory, whatever becomes of the
@@ -186,22 +187,4 @@ int sr_peer_alive_lately(struct sr_context *ctx, struct sr_peer *p)
 		return 1;
 	p->checked_ns = now;
 	return sr_peer_alive(ctx, p);
-}
-
-/*
- * Does the context that signs its locks with @token live? One of another pid namespace may live unseen, and no
- * connection leads there, but the locks of the atomics are everybody's: what counts then is the lock on its
- * segment's file.
- */
-int sr_token_alive(struct sr_context *ctx, uint32_t token)
-{
-	struct sr_peer *p = sr_peer_get(ctx, token % SR_MAX_CTX);
-	int alive = 0;
-
-	if (p && p->token == token)
-		alive = sr_peer_alive(ctx, p) ||
-			(p->seg->pid_ns != ctx->seg->pid_ns && sr_segment_locked(ctx, p->seg->index));
-
-	sr_peer_put(ctx, p);
-	return alive;
 }

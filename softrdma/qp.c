@@ -170,7 +170,9 @@ void sr_qp_empty(struct sr_context *ctx, struct sr_qp *qp)
 	atomic_store(&q->sq_freed, seq);
 	atomic_store(&q->stall, SR_STALL_NONE);
 	q->established = q->peer_epoch = q->bounce_head = q->bounce_seen = 0;
-	q->rx_seq++;
+	atomic_fetch_add(&q->rx_seq, 1);
+	q->last_told = 0;
+	atomic_store(&qp->failure, SR_FAILURE_NONE);
 	atomic_store(&q->bounce_tail, 0);
 	if (!qp->rq->shm->shared)
 		sr_rq_reset(qp->rq);

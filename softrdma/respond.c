@@ -5,9 +5,13 @@
  *
  * A receive of a QP's own queue stays at the head until its completion is pushed. One of a shared queue is taken
  * under the queue's lock and is then "in hand" (d->in_hand), so that requests of several QPs move their data side by
- * side; a request that is dropped leaves it in hand for the next. Whoever takes rx_lock from a dead executor finds
- * by the completion in the queue whether the receive was used; whoever takes a shared queue's lock, by in_hand of the
- * QP that was popping. A QP that goes into error flushes the receive in hand.
+ * side; a request that is dropped leaves it in hand for the next. A QP that goes into error flushes the receive in hand.
+ *
+ * What says that a receive is used is its completion, from the one store on that makes it be (cq.c). Who takes rx_lock from
+ * a dead executor asks whether that store was made: the completion lies in the ring, or its owner has polled it, which
+ * he notes in his own words (the queue's "polled", the slot's "round") before its place can be used again. Who
+ * takes a shared queue's lock finds by in_hand of the QP that was popping whether the receive left the queue. All words that
+ * repair looks at are stored one by one in the order that it relies on.
  *
  * Of an extended connection (IBA, annex A14) the queue pair has neither receives nor a completion queue nor a
  * protection domain: each request names a shared queue, in any context of its domain, which has them (o->to, o->rq).
@@ -57,27 +61,6 @@ static uint64_t cq_of(const struct sr_shm_qp *q, const struct sr_shm_rq *rq)
 	return rq->xrcd ? rq->cq : q->recv_cq;
 }
 
-void sr_rx_lock(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q)
-{
-	struct sr_shm_rq *rq;
-	struct sr_peer *p;
-
-	if (likely(!rlock_acquire(ctx, &q->rx_lock, ctx->self.token)))
-		return;
-	if (!q->qpn || (q->type == IBV_QPT_XRC_RECV && !q->in_hand))
-		return;
-	rq = in_hand_find(ctx, owner, q, &p);
-	if (!rq)
-		return;
-	if (cq_of(q, rq) && sr_cq_contains(ctx, sr_at(p->seg, cq_of(q, rq)), q->qpn, q->rx_seq, 1)) {
-		if (!rq->shared)
-			atomic_fetch_add(&rq->head, 1);
-		q->in_hand = 0;
-		q->rx_seq++;
-	}
-	in_hand_put(ctx, owner, p);
-}
-
 /* Taken from a dead popper: had it got the receive at the head? */
 static void pop_repair(struct sr_context *ctx, struct sr_shm_rq *rq)
 {
@@ -89,7 +72,7 @@ static void pop_repair(struct sr_context *ctx, struct sr_shm_rq *rq)
 		return;
 	p = sr_peer_get(ctx, rq->pop_qpn >> SR_QP_BITS);
 	by = p ? sr_qp_find(p->seg, rq->pop_qpn) : NULL;
-	if (by && by->in_hand == rq->avail[head & rq->mask] + 1)
+	if (by && atomic_load(&by->in_hand) == rq->avail[head & rq->mask] + 1)
 		atomic_store(&rq->head, head + 1);
 	sr_peer_put(ctx, p);
 }
@@ -98,6 +81,52 @@ static void srq_lock(struct sr_context *ctx, struct sr_shm_rq *rq)
 {
 	if (unlikely(rlock_acquire(ctx, &rq->lock, ctx->self.token)))
 		pop_repair(ctx, rq);
+}
+
+/* Of a shared queue. */
+static void in_hand_repair(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q)
+{
+	uint32_t hand = atomic_load(&q->in_hand), seq = atomic_load(&q->rx_seq);
+	struct sr_shm_rq *rq;
+	struct sr_peer *p;
+
+	if (!hand) { /* a number may be left out */
+		atomic_store(&q->rx_seq, seq + 1);
+		return;
+	}
+	rq = in_hand_find(ctx, owner, q, &p);
+	if (!rq)
+		return;
+	/* Before in_hand goes, no dead popper of it may be left. */
+	srq_lock(ctx, rq);
+	rlock_release(&rq->lock);
+	if (sr_cq_contains(ctx, sr_at(p->seg, cq_of(q, rq)), q->qpn, seq, 1) ||
+	    atomic_load(&sr_rq_slot(rq, hand - 1)->round) != atomic_load(&q->in_hand_round)) {
+		atomic_store(&q->in_hand, 0);
+		atomic_store(&q->rx_seq, seq + 1);
+	}
+	in_hand_put(ctx, owner, p);
+}
+
+static void rx_repair(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q)
+{
+	struct sr_shm_rq *rq = sr_at(owner->seg, q->rq);
+	uint32_t head;
+
+	if (q->type == IBV_QPT_XRC_RECV || rq->shared) {
+		in_hand_repair(ctx, owner, q);
+		return;
+	}
+	head = atomic_load(&rq->head);
+	if (q->recv_cq && (sr_cq_contains(ctx, sr_at(owner->seg, q->recv_cq), q->qpn, head, 1) ||
+			   atomic_load(&rq->polled) == head + 1))
+		atomic_store(&rq->head, head + 1);
+}
+
+void sr_rx_lock(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q)
+{
+	if (unlikely(rlock_acquire(ctx, &q->rx_lock, ctx->self.token)) && q->qpn)
+		rx_repair(ctx, owner, q);
 }
 
 /* ---- receives ---- */
@@ -111,7 +140,8 @@ static int receive_complete(struct sr_context *ctx, struct sr_peer *to, struct s
 	c->wr_id = sr_rq_slot(rq, slot)->wr_id;
 	c->qpn = d->qpn;
 	c->number = d->number;
-	c->seq = d->rx_seq;
+	c->seq = rq->shared ? atomic_load_explicit(&d->rx_seq, memory_order_relaxed)
+			    : atomic_load_explicit(&rq->head, memory_order_relaxed);
 	c->rq_slot = slot + 1;
 	if (unlikely(rq->xrcd)) {
 		c->number = rq->number;
@@ -119,13 +149,12 @@ static int receive_complete(struct sr_context *ctx, struct sr_peer *to, struct s
 	}
 	lost = sr_cq_push(ctx, to, sr_at(to->seg, cq_of(d, rq)), c, solicited);
 	if (!rq->shared) {
-		uint32_t head = atomic_load_explicit(&rq->head, memory_order_relaxed) + 1;
-
-		atomic_store_explicit(&rq->head, head, memory_order_release);
-		__builtin_prefetch(sr_rq_slot(rq, sr_rq_number(rq, head)));
+		atomic_store_explicit(&rq->head, c->seq + 1, memory_order_release);
+		__builtin_prefetch(sr_rq_slot(rq, sr_rq_number(rq, c->seq + 1)));
+		return lost;
 	}
-	d->in_hand = 0;
-	d->rx_seq++;
+	atomic_store_explicit(&d->in_hand, 0, memory_order_release);
+	atomic_store_explicit(&d->rx_seq, c->seq + 1, memory_order_release);
 	return lost;
 }
 
@@ -139,9 +168,6 @@ void sr_in_hand_flush(struct sr_context *ctx, struct sr_peer *owner, struct sr_s
 		return;
 	rq = in_hand_find(ctx, owner, q, &p);
 	if (rq) {
-		/* Before in_hand goes, no dead popper of it may be left. */
-		srq_lock(ctx, rq);
-		rlock_release(&rq->lock);
 		receive_complete(ctx, p, q, rq, &c, q->in_hand - 1, 1);
 		in_hand_put(ctx, owner, p);
 	}
@@ -152,11 +178,12 @@ static void srq_pop(struct op *o, uint32_t head, uint32_t slot)
 {
 	struct sr_shm_rq *rq = o->rq;
 
-	rq->pop_seq = head;
-	rq->pop_qpn = o->d->qpn;
-	o->d->in_hand_srqn = o->w->target;
-	o->d->in_hand = slot + 1;
-	atomic_store(&rq->head, head + 1);
+	atomic_store_explicit(&rq->pop_qpn, o->d->qpn, memory_order_release);
+	atomic_store_explicit(&rq->pop_seq, head, memory_order_release);
+	atomic_store_explicit(&o->d->in_hand_srqn, o->w->target, memory_order_release);
+	atomic_store_explicit(&o->d->in_hand_round, atomic_load(&sr_rq_slot(rq, slot)->round), memory_order_release);
+	atomic_store_explicit(&o->d->in_hand, slot + 1, memory_order_release);
+	atomic_store_explicit(&rq->head, head + 1, memory_order_release);
 }
 
 struct sr_rwqe *sr_rq_peek(struct sr_run *r, struct op *o, uint32_t *ret_slot)
@@ -189,11 +216,18 @@ struct sr_rwqe *sr_rq_peek(struct sr_run *r, struct op *o, uint32_t *ret_slot)
 static void srq_limit_check(struct sr_run *r, struct op *o)
 {
 	struct sr_shm_rq *rq = o->rq;
-	uint32_t limit = atomic_load(&rq->limit);
+	uint32_t limit;
 
-	if (limit && atomic_load(&rq->tail) - atomic_load(&rq->head) < limit &&
-	    atomic_compare_exchange_strong(&rq->limit, &limit, 0))
+	if (likely(!atomic_load_explicit(&rq->limit, memory_order_relaxed)))
+		return;
+	/* Told first, disarmed then: one who dies between has it told twice, not never. */
+	srq_lock(r->ctx, rq);
+	limit = atomic_load(&rq->limit);
+	if (limit && atomic_load(&rq->tail) - atomic_load(&rq->head) < limit) {
 		sr_async_push(r->ctx, o->to->seg, IBV_EVENT_SRQ_LIMIT_REACHED, rq->number);
+		atomic_compare_exchange_strong(&rq->limit, &limit, 0);
+	}
+	rlock_release(&rq->lock);
 }
 
 void sr_receive_complete(struct sr_run *r, struct op *o, struct sr_cqe *c, uint32_t slot)
@@ -212,14 +246,15 @@ void sr_receive_complete(struct sr_run *r, struct op *o, struct sr_cqe *c, uint3
 void sr_rx_fail(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp *q)
 {
 	struct sr_shm_rq *rq = sr_at(owner->seg, q->rq);
-	int first = atomic_exchange(&q->state, IBV_QPS_ERR) != IBV_QPS_ERR;
 	struct sr_cqe c;
 	uint32_t head;
 
+	atomic_store(&q->state, IBV_QPS_ERR);
 	sr_in_hand_flush(ctx, owner, q);
 	if (rq->shared) {
-		if (first)
+		if (!q->last_told)
 			sr_async_push(ctx, owner->seg, IBV_EVENT_QP_LAST_WQE_REACHED, q->number);
+		q->last_told = 1;
 		return;
 	}
 	while ((head = atomic_load(&rq->head)) != atomic_load(&rq->tail)) {
@@ -260,6 +295,8 @@ int sr_receive_fault(struct sr_run *r, struct op *o, uint32_t slot, enum ibv_wc_
 {
 	struct sr_cqe c = { .status = local, .opcode = IBV_WC_RECV };
 
+	/* First, so that who polls the completion finds the error and can end the flush if we die. */
+	atomic_store(&o->d->state, IBV_QPS_ERR);
 	receive_complete(r->ctx, o->to, o->d, o->rq, &c, slot, 1);
 	failed(r, o);
 	return remote;

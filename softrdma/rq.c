@@ -41,6 +41,8 @@ int sr_rq_create(struct sr_context *ctx, struct sr_rq *rq, uint32_t max_wr, uint
 		return -ENOMEM;
 	}
 	rq->shm->cap = max_wr;
+	atomic_store(&rq->shm->tail, (uint32_t)sr_random(ctx));
+	atomic_store(&rq->shm->polled, atomic_load(&rq->shm->tail));
 	rq->shm->mask = slots - 1;
 	rq->shm->stride = stride;
 	rq->shm->slots_off = (uint32_t)rq_head_size(slots - 1);
@@ -54,7 +56,7 @@ void sr_rq_destroy(struct sr_context *ctx, struct sr_rq *rq)
 	arena_free(&ctx->arena, rq->free);
 }
 
-/* Empties it. Nobody else may be at it. */
+/* Empties it. Nobody else may be at it. Positions go on, so that no old completion can be taken for a new one's. */
 void sr_rq_reset(struct sr_rq *rq)
 {
 	uint32_t i;
@@ -62,13 +64,19 @@ void sr_rq_reset(struct sr_rq *rq)
 	for (i = 0; i < rq->shm->cap; i++)
 		rq->free[i] = rq->shm->cap - 1 - i;
 	rq->nr_free = rq->shm->cap;
-	atomic_store(&rq->shm->head, 0);
-	atomic_store(&rq->shm->tail, 0);
-	rq->shm->tail_seen = 0;
+	rq->shm->tail_seen = atomic_load(&rq->shm->tail);
+	atomic_store(&rq->shm->head, rq->shm->tail_seen);
 }
 
-void sr_rq_give(struct sr_rq *rq, uint32_t slot)
+void sr_rq_give(struct sr_rq *rq, const struct sr_cqe *c)
 {
+	uint32_t slot = c->rq_slot - 1;
+
+	/* For who looks after a death whether the receive is used. */
+	if (rq->shm->shared)
+		atomic_fetch_add(&sr_rq_slot(rq->shm, slot)->round, 1);
+	else
+		atomic_store_explicit(&rq->shm->polled, c->seq + 1, memory_order_release);
 	lock_acquire(&rq->lock);
 	rq->free[rq->nr_free++] = slot;
 	lock_release(&rq->lock);

@@ -97,20 +97,14 @@ static int lock_file(int fd)
 	return 0;
 }
 
-/* Does a process, or a child that has its descriptors, hold the segment's file? */
-int sr_segment_locked(struct sr_context *ctx, uint32_t index)
+int sr_segment_open(struct sr_context *ctx, uint32_t index)
 {
-	struct flock fl = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	char path[SR_PATH_MAX + 32];
-	int fd, locked;
+	int fd;
 
 	path_of(ctx, path, index);
 	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return 0;
-	locked = !fcntl(fd, F_OFD_GETLK, &fl) && fl.l_type != F_UNLCK;
-	close(fd);
-	return locked;
+	return fd < 0 ? -errno : fd;
 }
 
 /* Memory now, or an error: never a SIGBUS later. */
@@ -298,13 +292,10 @@ void sr_segment_destroy(struct sr_context *ctx)
 
 struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index)
 {
-	char path[SR_PATH_MAX + 32];
+	int fd = sr_segment_open(ctx, index);
 	struct sr_seg *seg;
 	struct stat st;
-	int fd;
 
-	path_of(ctx, path, index);
-	fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return NULL;
 	seg = MAP_FAILED;

@@ -29,6 +29,11 @@ struct sr_peer *sr_qp_peer(struct sr_context *ctx, struct sr_qp *qp)
 	if (likely(p != NULL))
 		return p;
 	p = sr_peer_get(ctx, qp->shm->dest_qpn >> SR_QP_BITS);
+	/* One that died unseen must not stand in for who has its index now. */
+	if (p && !sr_peer_alive(ctx, p)) {
+		sr_peer_put(ctx, p);
+		p = sr_peer_get(ctx, qp->shm->dest_qpn >> SR_QP_BITS);
+	}
 	if (p && !atomic_compare_exchange_strong(&qp->peer, &none, p)) {
 		sr_peer_put(ctx, p);
 		p = none;
@@ -181,12 +186,34 @@ static int is_going(struct sr_qp *qp)
 	return atomic_load(&qp->shm->stall) == SR_STALL_NONE && !qp->shm->draining;
 }
 
+static void flushes_end(struct sr_context *ctx)
+{
+	uint32_t i;
+
+	lock_acquire(&ctx->lock);
+	atomic_store(&ctx->failures, 0);
+	for (i = 0; i < SR_MAX_QP; i++) {
+		struct sr_qp *qp = ctx->qps.object[i];
+		uint32_t seen = SR_FAILURE_SEEN;
+
+		if (!qp || !atomic_compare_exchange_strong(&qp->failure, &seen, SR_FAILURE_DONE))
+			continue;
+		sr_rx_lock(ctx, &ctx->self, qp->shm);
+		if (atomic_load(&qp->shm->state) == IBV_QPS_ERR)
+			sr_rx_fail(ctx, &ctx->self, qp->shm);
+		rlock_release(&qp->shm->rx_lock);
+	}
+	lock_release(&ctx->lock);
+}
+
 void sr_progress(struct sr_context *ctx)
 {
 	uint32_t budget = atomic_load(&ctx->nr_stalled);
 	uint64_t sleep = TICK_MAX_NS, now, s;
 	struct sr_qp *qp;
 
+	if (unlikely(atomic_load(&ctx->failures)))
+		flushes_end(ctx);
 	while ((qp = stalled_pop(ctx, &budget))) {
 		if (is_going(qp)) {
 			sr_stalled_del(ctx, qp);

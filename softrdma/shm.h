@@ -122,7 +122,10 @@ enum sr_qp_flag { SR_QP_SIG_ALL = 1, SR_QP_BLOCK_SELF = 2 };
 /* Why the head of a send queue waits. */
 enum sr_stall { SR_STALL_NONE, SR_STALL_RNR, SR_STALL_UNREACHABLE };
 
-enum sr_armed { SR_DISARMED, SR_ARMED_SOLICITED, SR_ARMED_ANY };
+/* The lower two bits of sr_shm_cq.notify. WAKING: an event is counted, and its sleeper is being woken. */
+enum sr_armed { SR_DISARMED, SR_ARMED_SOLICITED, SR_ARMED_ANY, SR_WAKING };
+#define SR_NOTIFY_STATE 3u
+#define SR_NOTIFY_EVENT 4u
 
 struct sr_sge {
 	uint64_t addr;
@@ -161,13 +164,13 @@ struct sr_shm_cq {
 	uint32_t cap;	   /* completions that may wait */
 	uint32_t channel;  /* number + 1 of the owner's completion channel; 0: none */
 	uint32_t number;
+	uint32_t owner;	/* index of its context */
 	uint32_t flags; /* enum sr_cq_flag */
 	uint32_t mod_count; /* completions to an event; 0: no moderation */
 	/* The producers' line: the owner, when it polls, touches nothing here. */
 	_Atomic uint32_t tail;
-	_Atomic uint32_t armed;
-	_Atomic uint32_t events;
 	_Atomic uint32_t told; /* an event has told of all completions before that */
+	_Atomic uint64_t notify; /* events counted << 2 | enum sr_armed, so that both change at once */
 	uint32_t head_seen; /* a head of some time ago */
 	uint32_t mod_done;  /* completions since it was armed */
 	uint64_t mod_until; /* from then on one is enough */
@@ -188,7 +191,7 @@ struct sr_rwqe {
 	uint64_t wr_id;
 	uint64_t length;
 	uint32_t nsge;
-	uint32_t reserved;
+	_Atomic uint32_t round; /* shared: how often it was given back */
 	struct sr_sge sge[];
 };
 
@@ -203,8 +206,8 @@ struct sr_shm_rq {
 	uint32_t slots_off; /* from this struct */
 	_Atomic uint32_t limit;
 	_Atomic uint32_t waiters; /* peers in receiver-not-ready here; the owner clears it */
-	uint32_t pop_seq;	   /* SRQ: the pop under way, for repair */
-	uint32_t pop_qpn;
+	_Atomic uint32_t pop_seq;  /* SRQ: the pop under way, for repair */
+	_Atomic uint32_t pop_qpn;
 	/* An SRQ of extended connections stands in for its QPs' receiving half. */
 	uint32_t pd;
 	uint64_t xrcd; /* names the domain; 0: an SRQ of the basic kind */
@@ -212,6 +215,7 @@ struct sr_shm_rq {
 	_Atomic uint32_t head __attribute__((aligned(64)));
 	uint32_t tail_seen; /* a tail of some time ago */
 	_Atomic uint32_t tail __attribute__((aligned(64))); /* owner */
+	_Atomic uint32_t polled; /* owner, of a QP's own: position behind the last that a poll has brought */
 	uint32_t avail[]; /* SRQ: numbers of filled slots; a QP's own are filled and popped in turn */
 };
 
@@ -281,9 +285,11 @@ struct sr_shm_qp {
 
 	/* Responder, under rx_lock. */
 	struct rlock rx_lock __attribute__((aligned(64)));
-	uint32_t rx_seq;
-	uint32_t in_hand; /* slot + 1 taken from an SRQ, its completion not yet pushed */
-	uint32_t in_hand_srqn; /* of an extended connection: from which */
+	_Atomic uint32_t rx_seq; /* names the next completion from an SRQ */
+	_Atomic uint32_t in_hand; /* slot + 1 taken from an SRQ, its completion not yet pushed */
+	_Atomic uint32_t in_hand_round; /* the slot's, then */
+	_Atomic uint32_t in_hand_srqn; /* of an extended connection: from which */
+	uint32_t last_told; /* in error: LAST_WQE_REACHED has been said */
 	uint32_t established; /* the first message has come */
 	uint32_t bounce_head; /* positions count in units, for ever */
 	uint32_t bounce_seen; /* a bounce_tail of some time ago */

@@ -192,7 +192,7 @@ static int half(int sock, int before_tail)
 	rlock_acquire(ctx, &d->rx_lock, ctx->self.token);
 	c.qpn = d->qpn;
 	c.number = d->number;
-	c.seq = d->rx_seq;
+	c.seq = ((struct sr_shm_rq *)sr_at(peer->seg, d->rq))->head;
 	cq = sr_at(peer->seg, d->recv_cq);
 	if (before_tail) {
 		rlock_acquire(ctx, &cq->lock, ctx->self.token);
@@ -241,181 +241,6 @@ static void test_half_a_completion(void **state)
 {
 	half_a_completion(half_behind_push);
 	half_a_completion(half_before_tail);
-}
-
-/* ---- a storm ---- */
-
-/* Several peers at one context, its one pair of CQs and its memory; some die, the others must not notice. */
-
-#define PEERS 4
-#define STORM_KILLS 60
-#define DEPTH 8
-#define SLOT 16384u
-
-/* One stream of numbered messages in each direction. */
-struct stream {
-	uint32_t sent, waiting, received;
-};
-
-static uint32_t length_of(uint32_t seq)
-{
-	static const uint32_t lengths[] = { 16, 3000, 64, SLOT, 4096, 5000 };
-
-	return lengths[seq % 6];
-}
-
-static size_t slot_at(int q, uint32_t i, int receive)
-{
-	return ((size_t)q * 2 + (size_t)receive) * DEPTH * SLOT + (i % DEPTH) * SLOT;
-}
-
-static void stream_start(struct end *e, struct stream *s, int q)
-{
-	uint32_t i;
-
-	*s = (struct stream){ 0 };
-	for (i = 0; i < DEPTH; i++)
-		die_unless(!post_recv(e, q, (uint64_t)q, slot_at(q, i, 1), SLOT));
-}
-
-static void stream_send(struct end *e, struct stream *s, int q)
-{
-	struct ibv_sge sge = { (uintptr_t)e->buf + slot_at(q, s->sent, 0), length_of(s->sent), e->mr->lkey };
-	struct ibv_send_wr wr = { .wr_id = (uint64_t)q, .opcode = IBV_WR_SEND_WITH_IMM, .sg_list = &sge, .num_sge = 1,
-				  .send_flags = SIG, .imm_data = s->sent };
-
-	if (s->waiting == DEPTH)
-		return;
-	memset(e->buf + slot_at(q, s->sent, 0), (int)(s->sent & 0x7f) + 1, sge.length);
-	die_unless(!post_wr(e, q, &wr));
-	s->sent++;
-	s->waiting++;
-}
-
-static void stream_receive(struct end *e, struct stream *s, int q, const struct ibv_wc *wc)
-{
-	char *at = e->buf + slot_at(q, s->received, 1);
-	uint32_t i;
-
-	die_unless(wc->imm_data == s->received && wc->byte_len == length_of(s->received));
-	for (i = 0; i < wc->byte_len; i++)
-		die_unless(at[i] == (char)((s->received & 0x7f) + 1));
-	die_unless(!post_recv(e, q, (uint64_t)q, slot_at(q, s->received, 1), SLOT));
-	s->received++;
-}
-
-static int storm_peer(int sock)
-{
-	struct stream s[2];
-	struct ibv_wc wc;
-	struct end e;
-	int q;
-
-	end_open(&e, 2, 4 * DEPTH * SLOT);
-	e.timeout = 12;
-	die_unless(write(sock, &e.me, sizeof(e.me)) == sizeof(e.me));
-	die_unless(read(sock, &e.other, sizeof(e.other)) == sizeof(e.other));
-	for (q = 0; q < 2; q++) {
-		qp_to_init(e.qp[q], ALL_ACCESS);
-		stream_start(&e, &s[q], q);
-		qp_to_rts(e.qp[q], e.other.qpn[q], &e);
-	}
-	meet(sock);
-	while (getppid() != 1) {
-		for (q = 0; q < 2; q++)
-			stream_send(&e, &s[q], q);
-		while (ibv_poll_cq(e.scq, 1, &wc) > 0) {
-			die_unless(wc.status == IBV_WC_SUCCESS);
-			s[wc.wr_id].waiting--;
-		}
-		while (ibv_poll_cq(e.rcq, 1, &wc) > 0) {
-			die_unless(wc.status == IBV_WC_SUCCESS);
-			stream_receive(&e, &s[wc.wr_id], (int)wc.wr_id, &wc);
-		}
-	}
-	return 1;
-}
-
-struct storm {
-	struct end e;
-	struct stream s[2 * PEERS];
-	pid_t pid[PEERS];
-	int sock[PEERS], dead[PEERS];
-	unsigned long messages;
-};
-
-static void storm_connect(struct storm *st, int peer)
-{
-	struct end_name other, me = st->e.me;
-	int q, mine;
-
-	st->pid[peer] = spawn_end(storm_peer, &st->sock[peer]);
-	die_unless(read(st->sock[peer], &other, sizeof(other)) == sizeof(other));
-	for (q = 0; q < 2; q++) {
-		struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
-
-		mine = peer * 2 + q;
-		die_unless(!ibv_modify_qp(st->e.qp[mine], &reset, IBV_QP_STATE));
-		me.qpn[q] = st->e.me.qpn[mine];
-		qp_to_init(st->e.qp[mine], ALL_ACCESS);
-		stream_start(&st->e, &st->s[mine], mine);
-		qp_to_rts(st->e.qp[mine], other.qpn[q], &st->e);
-	}
-	die_unless(write(st->sock[peer], &me, sizeof(me)) == sizeof(me));
-	meet(st->sock[peer]); /* it is ready before our first message, whose retries are few */
-	st->dead[peer] = 0;
-}
-
-/* Moves all streams for a while; completions of the dead may be errors, those of the living never are. */
-static void storm_run(struct storm *st, double seconds)
-{
-	double end = now() + seconds;
-	struct ibv_wc wc;
-	int q;
-
-	while (now() < end) {
-		for (q = 0; q < 2 * PEERS; q++)
-			stream_send(&st->e, &st->s[q], q);
-		while (ibv_poll_cq(st->e.scq, 1, &wc) > 0) {
-			die_unless(wc.status == IBV_WC_SUCCESS || st->dead[wc.wr_id / 2]);
-			st->s[wc.wr_id].waiting--;
-		}
-		while (ibv_poll_cq(st->e.rcq, 1, &wc) > 0) {
-			die_unless(wc.status == IBV_WC_SUCCESS || st->dead[wc.wr_id / 2]);
-			if (wc.status == IBV_WC_SUCCESS)
-				stream_receive(&st->e, &st->s[wc.wr_id], (int)wc.wr_id, &wc);
-			st->messages += wc.status == IBV_WC_SUCCESS;
-		}
-	}
-}
-
-static void test_storm(void **state)
-{
-	static struct storm st;
-	int i, peer;
-
-	end_open(&st.e, 2 * PEERS, 4 * PEERS * DEPTH * SLOT);
-	st.e.timeout = 6;
-	for (peer = 0; peer < PEERS; peer++)
-		storm_connect(&st, peer);
-	for (i = 0; i < STORM_KILLS; i++) {
-		storm_run(&st, (double)(random() % 8000) * 1e-6);
-		peer = (int)(random() % PEERS);
-		st.dead[peer] = 1;
-		kill(st.pid[peer], SIGKILL);
-		storm_run(&st, (double)(random() % 4000) * 1e-6);
-		assert_int_equal(reap(st.pid[peer]), -SIGKILL);
-		close(st.sock[peer]);
-		storm_connect(&st, peer);
-	}
-	storm_run(&st, 0.05);
-	for (peer = 0; peer < PEERS; peer++) {
-		kill(st.pid[peer], SIGKILL);
-		assert_int_equal(reap(st.pid[peer]), -SIGKILL);
-		close(st.sock[peer]);
-	}
-	assert_true(st.messages > 0);
-	end_close(&st.e);
 }
 
 /* ---- what the dead leave in the directory ---- */
@@ -500,7 +325,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_death_of_peer),	  cmocka_unit_test(test_locks_of_the_dead),
 		cmocka_unit_test(test_half_a_completion), cmocka_unit_test(test_files_of_the_dead),
-		cmocka_unit_test(test_child_of_the_dead), cmocka_unit_test(test_storm),
+		cmocka_unit_test(test_child_of_the_dead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
