@@ -71,6 +71,6 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *p)
 EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t mac[6],
 				       uint16_t *vid)
 {
-	VERBS_PASS(ibv_resolve_eth_l2_from_gid, -1, context, attr, mac, vid);
-	return -1;
+	VERBS_PASS(ibv_resolve_eth_l2_from_gid, EOPNOTSUPP, context, attr, mac, vid);
+	return VERBS_DEVICE(verbs_backend.ibv_resolve_eth_l2_from_gid(shadow_context(context)->real, attr, mac, vid));
 }

@@ -184,6 +184,7 @@ static void context_init(struct shadow_context *c, struct shadow_device *d, stru
 	c->ex.sz = sizeof(c->ex);
 	c->ex.query_port = context_query_port;
 	c->ex.query_device_ex = context_query_device_ex;
+	verbs_plain_fill(&c->ex);
 	pub->device = &d->pub;
 	pub->ops._compat_query_device = ibv_query_device;
 	pub->ops._compat_query_port = ibv_query_port;

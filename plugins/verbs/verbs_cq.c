@@ -6,10 +6,23 @@
  */
 #include "plugins/verbs/verbs_internal.h"
 
-static struct ibv_cq *real_create(struct shadow_context *c, struct shadow_cq *cq)
+/* @ex: with what the plain way cannot say. */
+static struct ibv_cq *real_create(struct shadow_context *c, struct shadow_cq *cq, const struct ibv_cq_init_attr_ex *ex)
 {
 	struct ibv_comp_channel *channel = cq->pub.channel ? shadow_channel(cq->pub.channel)->real : NULL;
 
+	if (ex) {
+		struct ibv_cq_ex *(*create)(struct ibv_context *, struct ibv_cq_init_attr_ex *) =
+			VERBS_REAL_OP(c->real, create_cq_ex);
+		struct ibv_cq_init_attr_ex x = *ex;
+
+		x.cqe = cq->asked_cqe + cq->room_cqe;
+		x.cq_context = cq;
+		x.channel = channel;
+		if (x.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD)
+			x.parent_domain = shadow_pd(x.parent_domain)->real;
+		return create ? (struct ibv_cq *)create(c->real, &x) : verbs_unsupported();
+	}
 	return verbs_backend.ibv_create_cq(c->real, (int)(cq->asked_cqe + cq->room_cqe), cq, channel, cq->vector);
 }
 
@@ -30,10 +43,16 @@ static void cq_init(struct shadow_cq *cq, struct ibv_context *context, void *cq_
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 				    struct ibv_comp_channel *channel, int vector)
 {
+	VERBS_PASS(ibv_create_cq, NULL, context, cqe, cq_context, channel, vector);
+	return verbs_cq_create(context, cqe, cq_context, channel, vector, NULL);
+}
+
+struct ibv_cq *verbs_cq_create(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel,
+			       int vector, struct ibv_cq_init_attr_ex *ex)
+{
 	struct shadow_context *c = shadow_context(context);
 	struct shadow_cq *cq;
 
-	VERBS_PASS(ibv_create_cq, NULL, context, cqe, cq_context, channel, vector);
 	if (cqe <= 0) {
 		errno = EINVAL;
 		return NULL;
@@ -45,10 +64,10 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 		cq->asked_cqe = (uint32_t)cqe;
 		cq->room_cqe = VERBS_CQ_ROOM;
 		cq->vector = vector;
-		cq->real = real_create(c, cq);
+		cq->real = real_create(c, cq, ex);
 		if (!cq->real) { /* as large as the device can */
 			cq->room_cqe = 0;
-			cq->real = real_create(c, cq);
+			cq->real = real_create(c, cq, ex);
 		}
 	} else {
 		errno = ENOMEM;
@@ -64,9 +83,28 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 	return cq ? &cq->pub : NULL;
 }
 
+static int real_modify(struct shadow_cq *cq, struct ibv_modify_cq_attr *attr)
+{
+	int (*modify)(struct ibv_cq *, struct ibv_modify_cq_attr *) = VERBS_REAL_OP(cq->real->context, modify_cq);
+
+	return modify ? modify(cq->real, attr) : EOPNOTSUPP;
+}
+
+int verbs_modify_cq(struct ibv_cq *p, struct ibv_modify_cq_attr *attr)
+{
+	struct shadow_cq *cq = shadow_cq(p);
+	int r = VERBS_DEVICE(real_modify(cq, attr));
+
+	if (!r && attr->attr_mask)
+		cq->moderation = *attr;
+	return r;
+}
+
 int verbs_cq_recreate(struct shadow_context *c, struct shadow_cq *cq)
 {
-	cq->real = VERBS_DEVICE(real_create(c, cq));
+	cq->real = VERBS_DEVICE(real_create(c, cq, NULL));
+	if (cq->real && cq->moderation.attr_mask)
+		VERBS_DEVICE(real_modify(cq, &cq->moderation));
 	return cq->real ? 0 : fermata_fail(-errno, "a completion queue of %d entries on %s cannot be made again (error "
 					   "%d)", cq->pub.cqe, c->device->pub.name, errno);
 }
@@ -79,7 +117,13 @@ EXPORT int ibv_resize_cq(struct ibv_cq *p, int cqe)
 	VERBS_PASS(ibv_resize_cq, EOPNOTSUPP, p, cqe);
 	fermata_device_enter();
 	held = verbs_lock_acquire(&cq->lock);
-	r = verbs_backend.ibv_resize_cq(cq->real, cqe + (int)cq->room_cqe);
+	/* Of what waits only we can say that it is too much: the device's queue has room for more. */
+	if (cqe < cq->pub.cqe && !cq->special && verbs_cq_keep(cq) < 0)
+		r = ENOMEM;
+	else if (cqe <= 0 || (uint32_t)cqe < cq->kept_count)
+		r = EINVAL;
+	else
+		r = verbs_backend.ibv_resize_cq(cq->real, cqe + (int)cq->room_cqe);
 	if (!r) {
 		cq->asked_cqe = (uint32_t)cqe;
 		cq->pub.cqe = cq->real->cqe - (int)cq->room_cqe;
@@ -102,6 +146,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *p)
 			__atomic_sub_fetch(&p->channel->refcnt, 1, __ATOMIC_RELAXED);
 		verbs_list_del(&cq->link);
 		fermata_free(cq->kept);
+		verbs_reader_free(cq);
 		fermata_free(cq);
 	}
 	fermata_device_leave();

@@ -72,6 +72,9 @@ struct shadow_device {
 	struct list link;
 };
 
+/* Kinds of objects, besides queue pairs, shared receive queues and address handles, that a checkpoint cannot save yet. */
+enum verbs_unsaved { UNSAVED_XRCD, UNSAVED_MW, UNSAVED_DM, UNSAVED_DOMAIN, UNSAVED_CQ, UNSAVED_KINDS };
+
 struct shadow_context {
 	char below[256];	 /* operations of newer headers: absent */
 	struct verbs_context ex; /* ends with the public struct */
@@ -80,6 +83,7 @@ struct shadow_context {
 	struct shadow_device *device;
 	struct list link;
 	struct list pds, mrs, channels, cqs, srqs, qps, ahs;
+	_Atomic uint32_t unsaved[UNSAVED_KINDS]; /* verbs_plain.c */
 	struct lock async_lock;
 	int status; /* at the checkpoint: F_GETFL of the asynchronous descriptor, or -1 */
 };
@@ -88,7 +92,32 @@ struct shadow_pd {
 	struct ibv_pd pub;
 	char behind[48];
 	struct ibv_pd *real;
+	int parent; /* a parent domain */
 	struct list link;
+};
+
+struct shadow_xrcd {
+	struct ibv_xrcd pub;
+	char behind[48];
+	struct ibv_xrcd *real;
+};
+
+struct shadow_mw {
+	struct ibv_mw pub;
+	char behind[48];
+	struct ibv_mw *real;
+};
+
+struct shadow_td {
+	struct ibv_td pub;
+	char behind[48];
+	struct ibv_td *real;
+};
+
+struct shadow_dm {
+	struct ibv_dm pub;
+	char behind[48];
+	struct ibv_dm *real;
 };
 
 struct shadow_mr {
@@ -113,9 +142,13 @@ struct shadow_channel {
 struct shadow_cq {
 	union {
 		struct ibv_cq pub;
+		struct ibv_cq_ex ex;
 		char room[512];
 	};
 	struct ibv_cq *real;
+	struct ibv_modify_cq_attr moderation; /* as the program set it */
+	int special; /* made in a way that a restart cannot repeat yet */
+	struct verbs_cq_reader *reader; /* of one that is polled by start_poll: verbs_cq_ex.c */
 	/* @lock: all below, and the tails of the queues that complete here */
 	struct lock lock;
 	uint32_t asked_cqe; /* by the program */
@@ -221,9 +254,12 @@ struct shadow_ah {
 struct shadow_qp {
 	union {
 		struct ibv_qp pub;
+		struct ibv_qp_ex ex;
 		char room[512];
 	};
 	struct verbs_ring sq, rq;
+	struct verbs_builder *builder; /* of one with ibv_wr_*: verbs_qp_ex.c */
+	const struct ibv_qp_init_attr_ex *asked; /* while it is made: what qp->init cannot say */
 	struct ibv_qp *real;
 	uint32_t reserve; /* 1: the device's queue has a slot more than the program knows */
 	uint32_t plain;	  /* of a kind that is not saved yet: passed through, and a checkpoint is refused (verbs_plain.c) */
@@ -260,6 +296,8 @@ static inline struct shadow_channel *shadow_channel(struct ibv_comp_channel *p)
 static inline struct shadow_cq *shadow_cq(struct ibv_cq *p) { return container_of(p, struct shadow_cq, pub); }
 static inline struct shadow_srq *shadow_srq(struct ibv_srq *p) { return container_of(p, struct shadow_srq, pub); }
 static inline struct shadow_ah *shadow_ah(struct ibv_ah *p) { return container_of(p, struct shadow_ah, pub); }
+static inline struct shadow_xrcd *shadow_xrcd(struct ibv_xrcd *p) { return container_of(p, struct shadow_xrcd, pub); }
+static inline struct shadow_mw *shadow_mw(struct ibv_mw *p) { return container_of(p, struct shadow_mw, pub); }
 static inline struct shadow_qp *shadow_qp(struct ibv_qp *p) { return container_of(p, struct shadow_qp, pub); }
 
 static inline struct verbs_send *ring_send(const struct verbs_ring *r, uint64_t position)
@@ -412,7 +450,43 @@ void verbs_cq_purge(struct shadow_cq *cq, uint32_t qp_num);
 int verbs_srq_complete(struct ibv_wc *wc);
 int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
-/* ---- object kinds that are not virtualised yet: each answers EOPNOTSUPP ---- */
+/* Keys of scatter lists, for the device of this life. */
+void verbs_sges_real(struct ibv_sge *to, const struct ibv_sge *from, uint32_t n);
+/* Is there room for @n more sends? 0 or ENOMEM. */
+int verbs_post_room(struct shadow_qp *qp, uint32_t n);
+/* Binds a window of type 1; @mw is the device's. */
+int verbs_post_bind(struct shadow_qp *qp, struct ibv_mw *mw, const struct ibv_mw_bind *bind);
+
+/* ---- extended interfaces over the plain ones: verbs_qp_ex.c, verbs_cq_ex.c ---- */
+struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init);
+/* @qp can be posted to by ibv_wr_*. 0 or an errno. */
+int verbs_builder_create(struct shadow_qp *qp, uint64_t ops);
+/* @ex: what the plain way cannot say, or NULL. */
+struct ibv_cq *verbs_cq_create(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel,
+			       int vector, struct ibv_cq_init_attr_ex *ex);
+int verbs_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
+void verbs_reader_free(struct shadow_cq *cq);
+void verbs_cq_ex_fill(struct verbs_context *v);
+
+/* ---- object kinds that are passed through, and not saved yet; as long as there are any a checkpoint is refused ---- */
+static inline void verbs_unsaved_add(struct ibv_context *context, enum verbs_unsaved kind, int n)
+{
+	atomic_fetch_add(&shadow_context(context)->unsaved[kind], (uint32_t)n);
+}
+/* One of libibverbs' operations below the public context, of the device's; NULL: it has none. */
+#define VERBS_REAL_OP(real, op)                                                                             \
+	({                                                                                                  \
+		struct verbs_context *v_ = verbs_get_ctx(real);                                             \
+		v_ && v_->sz >= sizeof(*v_) - offsetof(struct verbs_context, op) ? v_->op : NULL;           \
+	})
+void verbs_plain_fill(struct verbs_context *v);
+void verbs_domain_fill(struct verbs_context *v);
+void verbs_xrcd_fill(struct verbs_context *v);
+void verbs_mr_fill(struct verbs_context *v);
+void verbs_dm_fill(struct verbs_context *v);
+struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *init);
+int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *number);
+struct ibv_mr *verbs_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length, unsigned int access);
 struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int verbs_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int verbs_dealloc_mw(struct ibv_mw *mw);

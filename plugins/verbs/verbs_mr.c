@@ -8,7 +8,7 @@
 
 #define MR_DRAWS 64
 
-enum mr_kind { MR_PLAIN, MR_IOVA, MR_IOVA2 };
+enum mr_kind { MR_PLAIN, MR_IOVA, MR_IOVA2, MR_DEVICE /* memory: not saved yet */ };
 
 static struct ibv_mr *real_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access,
 				    enum mr_kind kind)
@@ -47,8 +47,9 @@ static struct ibv_mr *register_new(struct ibv_pd *pd, void *addr, size_t length,
 	return mr;
 }
 
+/* @dm: the region lies there, from @iova on. */
 static struct ibv_mr *mr_register(struct ibv_pd *p, void *addr, size_t length, uint64_t iova, unsigned int access,
-				  enum mr_kind kind)
+				  enum mr_kind kind, struct ibv_dm *dm)
 {
 	struct shadow_pd *pd = shadow_pd(p);
 	struct shadow_mr *mr;
@@ -57,6 +58,8 @@ static struct ibv_mr *mr_register(struct ibv_pd *p, void *addr, size_t length, u
 	mr = fermata_alloc(sizeof(*mr));
 	if (!mr)
 		errno = ENOMEM;
+	else if (dm)
+		mr->real = verbs_reg_dm_mr(pd->real, dm, iova, length, access);
 	else
 		mr->real = register_new(pd->real, addr, length, iova, access, kind);
 	if (mr && mr->real) {
@@ -89,21 +92,21 @@ int verbs_mr_recreate(struct shadow_context *c, struct shadow_mr *mr)
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	VERBS_PASS(ibv_reg_mr, NULL, pd, addr, length, access);
-	return mr_register(pd, addr, length, 0, (unsigned int)access, MR_PLAIN);
+	return mr_register(pd, addr, length, 0, (unsigned int)access, MR_PLAIN, NULL);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	if (fermata_in_device())
 		return verbs_backend.ibv_reg_mr_iova(pd, addr, length, iova, access);
-	return mr_register(pd, addr, length, iova, (unsigned int)access, MR_IOVA);
+	return mr_register(pd, addr, length, iova, (unsigned int)access, MR_IOVA, NULL);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	if (fermata_in_device())
 		return verbs_backend.ibv_reg_mr_iova2(pd, addr, length, iova, access);
-	return mr_register(pd, addr, length, iova, access, MR_IOVA2);
+	return mr_register(pd, addr, length, iova, access, MR_IOVA2, NULL);
 }
 
 EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
@@ -113,11 +116,49 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 	return verbs_unsupported();
 }
 
+/* What a change of the region has changed. */
+static void mr_take(struct shadow_mr *m, int flags, struct ibv_pd *pd, void *addr, size_t length, unsigned int access)
+{
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		m->pub.addr = addr;
+		m->pub.length = length;
+		m->iova = (uintptr_t)addr;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_PD)
+		m->pub.pd = pd;
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		m->access = access;
+}
+
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
+	struct shadow_mr *m = shadow_mr(mr);
+	int r;
+
 	VERBS_PASS(ibv_rereg_mr, IBV_REREG_MR_ERR_INPUT, mr, flags, pd, addr, length, access);
-	errno = EOPNOTSUPP;
-	return IBV_REREG_MR_ERR_INPUT;
+	if (verbs_moved || m->kind == MR_DEVICE) { /* the device may change the keys */
+		errno = EOPNOTSUPP;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	fermata_device_enter();
+	r = verbs_backend.ibv_rereg_mr(m->real, flags, pd ? shadow_pd(pd)->real : NULL, addr, length, access);
+	if (!r) {
+		mr_take(m, flags, pd, addr, length, (unsigned int)access);
+		mr->lkey = m->real->lkey;
+		mr->rkey = m->real->rkey;
+	}
+	fermata_device_leave();
+	return r;
+}
+
+static struct ibv_mr *reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length, unsigned int access)
+{
+	return mr_register(pd, NULL, length, offset, access, MR_DEVICE, dm);
+}
+
+void verbs_mr_fill(struct verbs_context *v)
+{
+	v->reg_dm_mr = reg_dm_mr;
 }
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *m)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Protection domains: nothing but their existence is kept. */
+/* Protection domains: nothing but their existence is kept. Thread and parent domains are passed through, and not saved yet. */
 #include "plugins/verbs/verbs_internal.h"
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
@@ -41,11 +41,96 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *p)
 	fermata_device_enter();
 	r = verbs_backend.ibv_dealloc_pd(pd->real);
 	if (!r) {
-		verbs_list_del(&pd->link);
+		if (pd->parent)
+			verbs_unsaved_add(p->context, UNSAVED_DOMAIN, -1);
+		else
+			verbs_list_del(&pd->link);
 		fermata_free(pd);
 	}
 	fermata_device_leave();
 	return r;
+}
+
+static struct shadow_td *shadow_td(struct ibv_td *p)
+{
+	return container_of(p, struct shadow_td, pub);
+}
+
+static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
+{
+	struct ibv_context *real = shadow_context(context)->real;
+	struct ibv_pd *(*alloc)(struct ibv_context *, struct ibv_parent_domain_init_attr *) =
+		VERBS_REAL_OP(real, alloc_parent_domain);
+	struct ibv_parent_domain_init_attr a = *attr;
+	struct shadow_pd *pd;
+
+	if (!alloc)
+		return verbs_unsupported();
+	if (a.pd)
+		a.pd = shadow_pd(a.pd)->real;
+	if (a.td)
+		a.td = shadow_td(a.td)->real;
+	fermata_device_enter();
+	pd = fermata_alloc(sizeof(*pd));
+	if (!pd)
+		errno = ENOMEM;
+	else
+		pd->real = alloc(real, &a);
+	if (pd && pd->real) {
+		pd->pub = (struct ibv_pd){ .context = context, .handle = pd->real->handle };
+		pd->parent = 1;
+		verbs_unsaved_add(context, UNSAVED_DOMAIN, 1);
+	} else {
+		fermata_free(pd);
+		pd = NULL;
+	}
+	fermata_device_leave();
+	return pd ? &pd->pub : NULL;
+}
+
+static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
+{
+	struct ibv_context *real = shadow_context(context)->real;
+	struct ibv_td *(*alloc)(struct ibv_context *, struct ibv_td_init_attr *) = VERBS_REAL_OP(real, alloc_td);
+	struct shadow_td *td;
+
+	if (!alloc)
+		return verbs_unsupported();
+	fermata_device_enter();
+	td = fermata_alloc(sizeof(*td));
+	if (!td)
+		errno = ENOMEM;
+	else
+		td->real = alloc(real, attr);
+	if (td && td->real) {
+		td->pub.context = context;
+		verbs_unsaved_add(context, UNSAVED_DOMAIN, 1);
+	} else {
+		fermata_free(td);
+		td = NULL;
+	}
+	fermata_device_leave();
+	return td ? &td->pub : NULL;
+}
+
+static int dealloc_td(struct ibv_td *p)
+{
+	struct shadow_td *td = shadow_td(p);
+	int (*dealloc)(struct ibv_td *) = VERBS_REAL_OP(td->real->context, dealloc_td);
+	int r = dealloc ? VERBS_DEVICE(dealloc(td->real)) : EOPNOTSUPP;
+
+	if (!r) {
+		verbs_unsaved_add(p->context, UNSAVED_DOMAIN, -1);
+		fermata_free(td);
+	}
+	return r;
+}
+
+void verbs_domain_fill(struct verbs_context *v)
+{
+	v->alloc_parent_domain = alloc_parent_domain;
+	v->alloc_td = alloc_td;
+	v->dealloc_td = dealloc_td;
 }
 
 EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)

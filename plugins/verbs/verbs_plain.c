@@ -1,20 +1,36 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Objects that programs can use but that are not saved yet: queue pairs that are no reliable connections or that share a receive queue, shared
- * receive queues, address handles. They are shadows as the others are, and work is posted and completed as theirs; a checkpoint while one is there
+ * receive queues, address handles; windows, device memory, thread and parent domains, domains of extended connections, completion queues with
+ * time stamps, which are counted. They are shadows as the others are, and work is posted and completed as theirs; a checkpoint while one is there
  * is refused. No state.
  */
 #include "plugins/verbs/verbs_internal.h"
 
+static const char *const kinds[UNSAVED_KINDS] = {
+	[UNSAVED_XRCD] = "a domain of extended connections (XRC)",
+	[UNSAVED_MW] = "a memory window",
+	[UNSAVED_DM] = "device memory",
+	[UNSAVED_DOMAIN] = "a thread or parent domain",
+	[UNSAVED_CQ] = "a completion queue of a special kind (time stamps, overrun, domain)",
+};
+
 static const char *kind_of(const struct shadow_qp *qp)
 {
-	switch (qp->pub.qp_type) {
+	switch ((int)qp->pub.qp_type) {
 	case IBV_QPT_UC:
 		return "unreliably connected";
 	case IBV_QPT_UD:
 		return "of datagrams";
+	case IBV_QPT_XRC_SEND:
+	case IBV_QPT_XRC_RECV:
+		return "of an extended connection (XRC)";
+	case IBV_QPT_RC:
+		if (qp->pub.srq)
+			return "with a shared receive queue";
+		/* fall through */
 	default:
-		return "with a shared receive queue";
+		return "of a special kind";
 	}
 }
 
@@ -34,6 +50,53 @@ int verbs_plain_quiesce(void)
 			return fermata_fail(-EOPNOTSUPP, "there is a shared receive queue on %s, which cannot be saved yet", device);
 		if (!list_empty(&c->ahs))
 			return fermata_fail(-EOPNOTSUPP, "there is an address handle on %s, which cannot be saved yet", device);
+		for (int k = 0; k < UNSAVED_KINDS; k++)
+			if (atomic_load(&c->unsaved[k]))
+				return fermata_fail(-EOPNOTSUPP, "there is %s on %s, which cannot be saved yet", kinds[k], device);
 	}
 	return 0;
+}
+
+/* ---- operations of the context that only need the device's object ---- */
+
+static int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *list, uint32_t n)
+{
+	struct ibv_pd *real = shadow_pd(pd)->real;
+	int (*advise)(struct ibv_pd *, enum ibv_advise_mr_advice, uint32_t, struct ibv_sge *, uint32_t) =
+		VERBS_REAL_OP(real->context, advise_mr);
+	int r = 0;
+
+	if (!advise)
+		return EOPNOTSUPP;
+	if (!verbs_moved || !n)
+		return VERBS_DEVICE(advise(real, advice, flags, list, n));
+	for (uint32_t i = 0; !r && i < n; i++) {
+		struct ibv_sge one;
+
+		verbs_sges_real(&one, &list[i], 1);
+		r = VERBS_DEVICE(advise(real, advice, flags, &one, 1));
+	}
+	return r;
+}
+
+static int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
+{
+	struct ibv_context *real = shadow_context(context)->real;
+	int (*query)(struct ibv_context *, struct ibv_values_ex *) = VERBS_REAL_OP(real, query_rt_values);
+
+	return query ? VERBS_DEVICE(query(real, values)) : EOPNOTSUPP;
+}
+
+void verbs_plain_fill(struct verbs_context *v)
+{
+	v->create_qp_ex = verbs_create_qp_ex;
+	v->create_srq_ex = verbs_create_srq_ex;
+	v->get_srq_num = verbs_get_srq_num;
+	v->advise_mr = advise_mr;
+	v->query_rt_values = query_rt_values;
+	verbs_domain_fill(v);
+	verbs_xrcd_fill(v);
+	verbs_mr_fill(v);
+	verbs_dm_fill(v);
+	verbs_cq_ex_fill(v);
 }

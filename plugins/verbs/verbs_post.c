@@ -12,7 +12,7 @@
 #define BATCH 16
 #define BATCH_SGES VERBS_MAX_SGE
 
-static void translate_sges(struct ibv_sge *to, const struct ibv_sge *from, uint32_t n)
+void verbs_sges_real(struct ibv_sge *to, const struct ibv_sge *from, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		to[i] = from[i];
@@ -59,7 +59,7 @@ static inline int record_send(struct verbs_ring *q, struct verbs_send *s, const 
 {
 	if (unlikely((uint32_t)wr->num_sge > q->max_sge))
 		return EINVAL;
-	if (unlikely(wr->opcode > IBV_WR_ATOMIC_FETCH_AND_ADD)) /* windows and invalidations are not virtualised yet */
+	if (unlikely(wr->opcode > IBV_WR_SEND_WITH_INV))
 		return EOPNOTSUPP;
 	s->wr_id = wr->wr_id;
 	s->num_sge = (uint16_t)wr->num_sge;
@@ -84,6 +84,15 @@ static inline int record_send(struct verbs_ring *q, struct verbs_send *s, const 
 
 _Static_assert(offsetof(struct ibv_send_wr, wr.atomic.remote_addr) == offsetof(struct ibv_send_wr, wr.rdma.remote_addr),
 	       "one remote address");
+
+/* The device's own objects, of a request that binds a window. */
+static void translate_bind(struct ibv_send_wr *wr)
+{
+	if (wr->bind_mw.mw)
+		wr->bind_mw.mw = shadow_mw(wr->bind_mw.mw)->real;
+	if (wr->bind_mw.bind_info.mr)
+		wr->bind_mw.bind_info.mr = shadow_mr(wr->bind_mw.bind_info.mr)->real;
+}
 
 /* The remote half of a request, for the device of this life. */
 static void translate_remote(const struct shadow_qp *qp, struct ibv_send_wr *wr)
@@ -120,16 +129,18 @@ static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t pos
 		return -r;
 	*to = *wr;
 	to->wr_id = ring_wr_id(q, position);
+	if (unlikely(wr->opcode == IBV_WR_BIND_MW))
+		translate_bind(to);
 	if (likely(!q->translate))
 		return 0;
-	if (q->translate & VERBS_TRANSLATE_AH)
+	if (q->translate & VERBS_TRANSLATE_AH && wr->wr.ud.ah)
 		to->wr.ud.ah = shadow_ah(wr->wr.ud.ah)->real;
 	if (!(q->translate & VERBS_TRANSLATE_KEYS))
 		return 0;
 	translate_remote(qp, to);
 	if (wr->send_flags & IBV_SEND_INLINE)
 		return 0;
-	translate_sges(sges, wr->sg_list, (uint32_t)wr->num_sge);
+	verbs_sges_real(sges, wr->sg_list, (uint32_t)wr->num_sge);
 	to->sg_list = sges;
 	return wr->num_sge;
 }
@@ -197,6 +208,20 @@ static inline int post_send_one(struct shadow_qp *qp, struct ibv_send_wr *wr)
 	return r;
 }
 
+int verbs_post_room(struct shadow_qp *qp, uint32_t n)
+{
+	uint64_t head;
+	int held, room;
+
+	fermata_device_enter();
+	held = verbs_lock_acquire(&qp->sq.lock);
+	head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
+	room = qp->sq.credits >= n || ring_refresh(&qp->sq, head, head + n - 1);
+	verbs_lock_release(&qp->sq.lock, held);
+	fermata_device_leave();
+	return room ? 0 : ENOMEM;
+}
+
 int verbs_post_send(struct ibv_qp *p, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
 	struct shadow_qp *qp = shadow_qp(p);
@@ -213,6 +238,38 @@ int verbs_post_send(struct ibv_qp *p, struct ibv_send_wr *wr, struct ibv_send_wr
 	fermata_device_leave();
 	if (unlikely(r))
 		*bad = wr;
+	return r;
+}
+
+/* The slot of a request that the device itself will post; its wr_id goes into @wr_id. 0 or an errno. */
+static int claim_slot(struct shadow_qp *qp, const struct ibv_mw_bind *bind, uint64_t *wr_id)
+{
+	uint64_t head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
+
+	if (!qp->sq.credits && !ring_refresh(&qp->sq, head, head))
+		return ENOMEM;
+	*ring_send(&qp->sq, head) = (struct verbs_send){ .wr_id = bind->wr_id, .opcode = IBV_WR_BIND_MW,
+							 .flags = bind->send_flags | qp->sq.signal_all };
+	*wr_id = ring_wr_id(&qp->sq, head);
+	return 0;
+}
+
+int verbs_post_bind(struct shadow_qp *qp, struct ibv_mw *mw, const struct ibv_mw_bind *bind)
+{
+	struct ibv_mw_bind b = *bind;
+	int r, held;
+
+	fermata_device_enter();
+	held = verbs_lock_acquire(&qp->sq.lock);
+	if (b.bind_info.mr)
+		b.bind_info.mr = shadow_mr(b.bind_info.mr)->real;
+	r = claim_slot(qp, bind, &b.wr_id);
+	if (!r)
+		r = qp->real->context->ops.bind_mw(qp->real, mw, &b);
+	if (!r)
+		ring_advance(&qp->sq, atomic_load_explicit(&qp->sq.head, memory_order_relaxed), 1);
+	verbs_lock_release(&qp->sq.lock, held);
+	fermata_device_leave();
 	return r;
 }
 
@@ -238,7 +295,7 @@ static void send_again(struct shadow_qp *qp, struct verbs_send *s, struct ibv_se
 		sges[0] = (struct ibv_sge){ (uintptr_t)send_inline(&qp->sq, s), s->inline_length, 0 };
 		wr->num_sge = s->inline_length ? 1 : 0;
 	} else {
-		translate_sges(sges, s->sge, s->num_sge);
+		verbs_sges_real(sges, s->sge, s->num_sge);
 		wr->num_sge = s->num_sge;
 	}
 }
@@ -249,6 +306,8 @@ int verbs_repost_send(struct shadow_qp *qp, uint64_t position)
 	struct ibv_sge sges[qp->sq.max_sge + 1];
 	struct ibv_send_wr wr, *bad;
 
+	if (s->opcode == IBV_WR_BIND_MW) /* its window is gone */
+		return EOPNOTSUPP;
 	send_again(qp, s, &wr, sges);
 	wr.wr_id = ring_wr_id(&qp->sq, position);
 	return VERBS_DEVICE(qp->real->context->ops.post_send(qp->real, &wr, &bad));
@@ -289,7 +348,7 @@ static int post_recv_one(struct shadow_qp *qp, const struct ibv_recv_wr *wr)
 	int r;
 
 	if (unlikely(!q->credits) && !ring_refresh(q, head, head))
-		return ENOMEM;
+		return qp->pub.srq || !qp->pub.recv_cq ? EINVAL : ENOMEM; /* it has no such queue */
 	if (unlikely((uint32_t)wr->num_sge > q->max_sge || wr->num_sge > BATCH_SGES))
 		return EINVAL;
 	slot->wr_id = wr->wr_id;
@@ -297,7 +356,7 @@ static int post_recv_one(struct shadow_qp *qp, const struct ibv_recv_wr *wr)
 	for (int i = 0; i < wr->num_sge; i++)
 		slot->sge[i] = wr->sg_list[i];
 	if (unlikely(q->translate)) {
-		translate_sges(sges, wr->sg_list, slot->num_sge);
+		verbs_sges_real(sges, wr->sg_list, slot->num_sge);
 		one.sg_list = sges;
 	}
 	one.wr_id = ring_wr_id(q, head);
@@ -333,7 +392,7 @@ int verbs_repost_receive(struct shadow_qp *qp, uint64_t position)
 	struct ibv_sge sges[qp->rq.max_sge + 1];
 	struct ibv_recv_wr wr = { .num_sge = (int)slot->num_sge, .sg_list = sges }, *bad;
 
-	translate_sges(sges, slot->sge, slot->num_sge);
+	verbs_sges_real(sges, slot->sge, slot->num_sge);
 	wr.wr_id = ring_wr_id(&qp->rq, position);
 	return VERBS_DEVICE(qp->real->context->ops.post_recv(qp->real, &wr, &bad));
 }

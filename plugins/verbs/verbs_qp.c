@@ -47,11 +47,33 @@ static void real_set(struct shadow_qp *qp, struct ibv_qp *real)
 }
 
 /* Asks the device for the queue pair of qp->init; @cap gets what it gave. */
+static struct ibv_qp *real_create_ex(struct shadow_qp *qp, struct ibv_qp_cap *cap)
+{
+	struct ibv_context *real = shadow_context(qp->pub.context)->real;
+	struct ibv_qp *(*create)(struct ibv_context *, struct ibv_qp_init_attr_ex *) = VERBS_REAL_OP(real, create_qp_ex);
+	struct ibv_qp_init_attr_ex x = *qp->asked;
+	struct ibv_qp *made;
+
+	x.comp_mask &= ~(uint32_t)IBV_QP_INIT_ATTR_SEND_OPS_FLAGS; /* the device's own are not used: verbs_qp_ex.c */
+	x.qp_context = qp;
+	x.send_cq = x.send_cq ? shadow_cq(x.send_cq)->real : NULL;
+	x.recv_cq = x.recv_cq ? shadow_cq(x.recv_cq)->real : NULL;
+	x.srq = x.srq ? shadow_srq(x.srq)->real : NULL;
+	x.pd = x.comp_mask & IBV_QP_INIT_ATTR_PD ? shadow_pd(x.pd)->real : NULL;
+	x.xrcd = x.comp_mask & IBV_QP_INIT_ATTR_XRCD ? shadow_xrcd(x.xrcd)->real : NULL;
+	x.cap.max_send_wr += qp->reserve;
+	made = create ? create(real, &x) : verbs_unsupported();
+	*cap = x.cap;
+	return made;
+}
+
 static struct ibv_qp *real_create(struct shadow_qp *qp, struct ibv_qp_cap *cap)
 {
 	struct ibv_qp_init_attr init = qp->init;
 	struct ibv_qp *real;
 
+	if (qp->asked)
+		return real_create_ex(qp, cap);
 	init.qp_context = qp;
 	init.send_cq = init.send_cq ? shadow_cq(init.send_cq)->real : NULL;
 	init.recv_cq = init.recv_cq ? shadow_cq(init.recv_cq)->real : NULL;
@@ -77,12 +99,10 @@ static struct ibv_qp *create_new(struct shadow_qp *qp, struct ibv_qp_cap *cap)
 	return real;
 }
 
-static int qp_init(struct shadow_qp *qp, struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
-		   const struct ibv_qp_cap *cap)
+static int qp_init(struct shadow_qp *qp, struct ibv_qp_init_attr *attr, const struct ibv_qp_cap *cap)
 {
 	int r;
 
-	qp->pub.context = pd->context;
 	qp->pub.qp_context = attr->qp_context;
 	qp->pub.send_cq = attr->send_cq;
 	qp->pub.recv_cq = attr->recv_cq;
@@ -110,10 +130,13 @@ static void qp_free(struct shadow_qp *qp)
 		return;
 	verbs_free_aligned(qp->sq.slots);
 	verbs_free_aligned(qp->rq.slots);
+	fermata_free(qp->builder);
 	verbs_free_aligned(qp);
 }
 
-static struct shadow_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+/* @ex: what @attr cannot say, or NULL. */
+static struct shadow_qp *qp_create(struct ibv_context *context, struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
+				   const struct ibv_qp_init_attr_ex *ex)
 {
 	struct shadow_qp *qp = verbs_alloc_aligned(sizeof(*qp));
 	struct ibv_qp_cap cap;
@@ -123,12 +146,14 @@ static struct shadow_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 		errno = ENOMEM;
 		return NULL;
 	}
+	qp->pub.context = context;
 	qp->pub.pd = pd;
 	qp->init = *attr;
-	qp->reserve = 1;
-	qp->plain = attr->qp_type != IBV_QPT_RC || attr->srq;
+	qp->asked = ex;
+	qp->reserve = attr->qp_type != IBV_QPT_XRC_RECV && attr->cap.max_send_wr != UINT32_MAX;
+	qp->plain = attr->qp_type != IBV_QPT_RC || attr->srq || ex;
 	real_set(qp, create_new(qp, &cap));
-	if (!qp->real) {
+	if (!qp->real && qp->reserve) {
 		qp->reserve = 0;
 		real_set(qp, create_new(qp, &cap));
 	}
@@ -136,14 +161,15 @@ static struct shadow_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *a
 		qp_free(qp);
 		return NULL;
 	}
-	r = qp_init(qp, pd, attr, &cap);
+	qp->asked = NULL;
+	r = qp_init(qp, attr, &cap);
 	if (r) {
 		verbs_backend.ibv_destroy_qp(qp->real);
 		qp_free(qp);
 		errno = -r;
 		return NULL;
 	}
-	verbs_list_add(&shadow_context(pd->context)->qps, &qp->link);
+	verbs_list_add(&shadow_context(context)->qps, &qp->link);
 	return qp;
 }
 
@@ -152,12 +178,39 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	struct shadow_qp *qp;
 
 	VERBS_PASS(ibv_create_qp, NULL, pd, attr);
-	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
+	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD &&
+	    attr->qp_type != IBV_QPT_XRC_SEND)
 		return verbs_unsupported();
 	fermata_device_enter();
-	qp = qp_create(pd, attr);
+	qp = qp_create(pd->context, pd, attr, NULL);
 	fermata_device_leave();
 	return qp ? &qp->pub : NULL;
+}
+
+/* One that the plain call can make is made by it, and saved as that is. */
+struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init)
+{
+	const uint32_t plain = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	int target = init->qp_type == IBV_QPT_XRC_RECV, initiator = init->qp_type == IBV_QPT_XRC_SEND, r = 0;
+	struct ibv_qp_init_attr attr = { .qp_context = init->qp_context, .send_cq = target ? NULL : init->send_cq,
+					 .recv_cq = target || initiator ? NULL : init->recv_cq, .srq = init->srq,
+					 .cap = init->cap, .qp_type = init->qp_type, .sq_sig_all = init->sq_sig_all };
+	int special = target || init->comp_mask & ~plain || !(init->comp_mask & IBV_QP_INIT_ATTR_PD);
+	struct ibv_pd *pd = init->comp_mask & IBV_QP_INIT_ATTR_PD ? init->pd : NULL;
+	struct shadow_qp *qp;
+
+	fermata_device_enter();
+	qp = qp_create(context, pd, &attr, special ? init : NULL);
+	fermata_device_leave();
+	if (qp && init->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		r = verbs_builder_create(qp, init->send_ops_flags);
+	if (!qp || !r) {
+		init->cap = attr.cap;
+		return qp ? &qp->pub : NULL;
+	}
+	ibv_destroy_qp(&qp->pub);
+	errno = r;
+	return NULL;
 }
 
 static void attr_record(struct shadow_qp *qp, const struct ibv_qp_attr *a, int mask)
@@ -195,8 +248,9 @@ static void attr_record(struct shadow_qp *qp, const struct ibv_qp_attr *a, int m
 static void qp_reset(struct shadow_qp *qp)
 {
 	verbs_handle_renew(qp);
-	verbs_cq_purge(shadow_cq(qp->pub.send_cq), qp->pub.qp_num);
-	if (qp->pub.recv_cq != qp->pub.send_cq)
+	if (qp->pub.send_cq)
+		verbs_cq_purge(shadow_cq(qp->pub.send_cq), qp->pub.qp_num);
+	if (qp->pub.recv_cq && qp->pub.recv_cq != qp->pub.send_cq)
 		verbs_cq_purge(shadow_cq(qp->pub.recv_cq), qp->pub.qp_num);
 	for (uint64_t at = atomic_load(&qp->sq.tail); at < atomic_load(&qp->sq.head); at++)
 		if (ring_send(&qp->sq, at)->slot_flags & VERBS_SLOT_NOOP)
@@ -220,11 +274,12 @@ static void allow_noop(struct ibv_qp_attr *real, int mask)
 /* The device forgets what it has not told yet of the queue's work: receives of a shared queue are known by what it tells alone. */
 static void shared_keep(struct shadow_qp *qp)
 {
-	struct shadow_cq *cq = shadow_cq(qp->pub.recv_cq);
+	struct shadow_cq *cq;
 	int held;
 
 	if (!qp->pub.srq)
 		return;
+	cq = shadow_cq(qp->pub.recv_cq);
 	held = verbs_lock_acquire(&cq->lock);
 	verbs_cq_keep(cq);
 	verbs_lock_release(&cq->lock, held);
@@ -239,7 +294,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask)
 	VERBS_PASS(ibv_modify_qp, EOPNOTSUPP, p, attr, mask);
 	fermata_device_enter();
 	real = *attr;
-	allow_noop(&real, mask);
+	if (!qp->plain)
+		allow_noop(&real, mask);
 	if (verbs_moved)
 		verbs_peer_real(qp, &real, mask, 0);
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
@@ -375,7 +431,7 @@ int verbs_qp_refill(struct shadow_qp *qp)
 EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
 	VERBS_PASS(ibv_qp_to_qp_ex, NULL, qp);
-	return NULL;
+	return shadow_qp(qp)->builder ? &shadow_qp(qp)->ex : NULL;
 }
 
 EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)

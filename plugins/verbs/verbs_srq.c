@@ -54,13 +54,33 @@ static void srq_free(struct shadow_srq *srq)
 	fermata_free(srq);
 }
 
-static int srq_init(struct shadow_srq *srq, struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+/* One that the plain call can make is made by it, for a device may have no other. */
+static struct ibv_srq *real_create(struct ibv_context *real, struct ibv_srq_init_attr_ex *x)
 {
-	struct ibv_srq_init_attr init = *attr;
+	struct ibv_srq *(*create)(struct ibv_context *, struct ibv_srq_init_attr_ex *) = VERBS_REAL_OP(real, create_srq_ex);
+	struct ibv_srq_init_attr init = { .srq_context = x->srq_context, .attr = x->attr };
+	struct ibv_srq *srq;
+
+	if (x->comp_mask & IBV_SRQ_INIT_ATTR_PD)
+		x->pd = shadow_pd(x->pd)->real;
+	if (x->comp_mask & IBV_SRQ_INIT_ATTR_XRCD)
+		x->xrcd = shadow_xrcd(x->xrcd)->real;
+	if (x->comp_mask & IBV_SRQ_INIT_ATTR_CQ)
+		x->cq = shadow_cq(x->cq)->real;
+	if (x->comp_mask != IBV_SRQ_INIT_ATTR_PD)
+		return create ? create(real, x) : verbs_unsupported();
+	srq = verbs_backend.ibv_create_srq(x->pd, &init);
+	x->attr = init.attr;
+	return srq;
+}
+
+static int srq_init(struct shadow_srq *srq, struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
+{
+	struct ibv_srq_init_attr_ex init = *attr;
 	int r;
 
 	init.srq_context = srq;
-	srq->real = verbs_backend.ibv_create_srq(shadow_pd(pd)->real, &init);
+	srq->real = real_create(shadow_context(context)->real, &init);
 	if (!srq->real)
 		return -errno;
 	r = slots_make(srq, init.attr.max_wr);
@@ -70,34 +90,54 @@ static int srq_init(struct shadow_srq *srq, struct ibv_pd *pd, struct ibv_srq_in
 		return r;
 	attr->attr = init.attr;
 	srq->max_sge = init.attr.max_sge;
-	srq->pub.context = pd->context;
+	srq->pub.context = context;
 	srq->pub.srq_context = attr->srq_context;
-	srq->pub.pd = pd;
+	srq->pub.pd = attr->comp_mask & IBV_SRQ_INIT_ATTR_PD ? attr->pd : NULL;
 	srq->pub.handle = srq->real->handle;
 	pthread_mutex_init(&srq->pub.mutex, NULL);
 	pthread_cond_init(&srq->pub.cond, NULL);
 	return 0;
 }
 
-EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
 {
 	struct shadow_srq *srq;
 	int r = -ENOMEM;
 
-	VERBS_PASS(ibv_create_srq, NULL, pd, attr);
 	fermata_device_enter();
 	srq = fermata_alloc(sizeof(*srq));
 	if (srq)
-		r = srq_init(srq, pd, attr);
+		r = srq_init(srq, context, attr);
 	if (r) {
 		srq_free(srq);
 		errno = -r;
 		srq = NULL;
 	} else {
-		verbs_list_add(&shadow_context(pd->context)->srqs, &srq->link);
+		verbs_list_add(&shadow_context(context)->srqs, &srq->link);
 	}
 	fermata_device_leave();
 	return srq ? &srq->pub : NULL;
+}
+
+EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	struct ibv_srq_init_attr_ex x = { .srq_context = attr->srq_context, .attr = attr->attr,
+					  .comp_mask = IBV_SRQ_INIT_ATTR_PD, .pd = pd };
+	struct ibv_srq *srq;
+
+	VERBS_PASS(ibv_create_srq, NULL, pd, attr);
+	srq = verbs_create_srq_ex(pd->context, &x);
+	if (srq)
+		attr->attr = x.attr;
+	return srq;
+}
+
+int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *number)
+{
+	struct ibv_srq *real = shadow_srq(srq)->real;
+	int (*get)(struct ibv_srq *, uint32_t *) = VERBS_REAL_OP(real->context, get_srq_num);
+
+	return get ? VERBS_DEVICE(get(real, number)) : EOPNOTSUPP;
 }
 
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -150,6 +151,13 @@ static void test_resize_under_load(void **state)
 
 /* ---- overrun ---- */
 
+/* These tests also run through fermata's plugin, whose queues have more room than they say. */
+static void device_only(void)
+{
+	if (getenv("OVER_PLUGIN"))
+		skip();
+}
+
 static struct ibv_async_event next_event(struct ibv_context *ctx)
 {
 	struct pollfd p = { .fd = ctx->async_fd, .events = POLLIN };
@@ -171,6 +179,7 @@ static void test_overrun(void **state)
 	struct ibv_wc wc;
 	struct end e;
 
+	device_only();
 	end_open(&e, 0, SIZE);
 	cq = ibv_create_cq(e.ctx, 4, NULL, NULL, 0);
 	qp = qp_on(&e, cq, 64);
@@ -196,6 +205,7 @@ static void test_overrun_of_receives(void **state)
 	struct ibv_async_event ev;
 	struct pair p;
 
+	device_only();
 	pair_open(&p, 1);
 	assert_int_equal(ibv_resize_cq(p.b.rcq, 2), 0);
 	for (uint64_t i = 0; i < 4; i++)
@@ -222,6 +232,7 @@ static void test_overrun_ignored(void **state)
 	struct ibv_qp *qp;
 	struct end e;
 
+	device_only();
 	end_open(&e, 0, SIZE);
 	cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(e.ctx, &init));
 	qp = qp_on(&e, cq, 64);
