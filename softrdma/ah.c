@@ -27,11 +27,14 @@ static void av_fill(struct sr_context *ctx, struct sr_av *av, const struct ibv_a
 	av->global = a->is_global != 0;
 	av->multicast = av->global && a->grh.dgid.raw[0] == 0xff;
 	av->site = av->multicast ? 0 : sr_site_find(ctx, a);
+	if (!av->multicast && !av->site)
+		av->host = sr_host_find(ctx, a, &av->site);
 	av->sgid_index = av->global ? a->grh.sgid_index : 0;
 	av->hop_limit = av->global ? a->grh.hop_limit : 0;
 	if (!av->global)
 		return;
 	memcpy(av->dgid, a->grh.dgid.raw, sizeof(av->dgid));
+	av->sgid_index = a->grh.sgid_index;
 	av->tclass_flow = (uint32_t)a->grh.traffic_class << 20 | (a->grh.flow_label & 0xfffff);
 }
 

@@ -19,6 +19,7 @@
 #include "base/sys.h"
 #include "softrdma/cm.h"
 #include "softrdma/node.h"
+#include "softrdma/device.h"
 
 #define NAMES(X)                                                    \
 	X(int, open, (const char *path, int flags, ...))            \
@@ -168,4 +169,10 @@ EXPORT int access(const char *path, int mode)
 	if (likely(!r || errno != ENOENT) || softrdma_node_stat(path, &st))
 		return r;
 	return (int)answer(softrdma_node_access(&st, mode));
+}
+
+/* Was this library there before the program, for everybody to bind to? */
+int sr_is_preloaded(void)
+{
+	return next.close != NULL;
 }

@@ -253,17 +253,13 @@ void sr_cq_polled(struct sr_cq *cq, int got)
 		sched_yield();
 }
 
-int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
+static inline int ring_poll(struct sr_context *ctx, struct sr_cq *cq, int n, struct ibv_wc *wc)
 {
-	struct sr_cq *cq = sr_cq(ibcq);
-	struct sr_context *ctx = sr_context(ibcq->context);
 	struct sr_shm_cq *shm = cq->shm;
 	struct sr_cqe *c;
 	uint32_t head;
 	int got = 0;
 
-	if (unlikely(sr_wants_progress(ctx)))
-		sr_progress(ctx);
 	lock_acquire(&cq->poll);
 	head = atomic_load_explicit(&shm->head, memory_order_relaxed);
 	while (got < n) {
@@ -275,8 +271,24 @@ int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 		atomic_store_explicit(&shm->head, ++head, memory_order_release);
 	}
 	lock_release(&cq->poll);
+	return got;
+}
+
+int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
+{
+	struct sr_cq *cq = sr_cq(ibcq);
+	struct sr_context *ctx = sr_context(ibcq->context);
+	int got;
+
+	if (unlikely(sr_wants_progress(ctx)))
+		sr_progress(ctx);
+	got = ring_poll(ctx, cq, n, wc);
+	if (unlikely(!got && atomic_load_explicit(&cq->net, memory_order_relaxed))) {
+		sr_net_poll(ctx);
+		got = ring_poll(ctx, cq, n, wc);
+	}
 	sr_cq_polled(cq, got);
-	if (unlikely(!got && atomic_load_explicit(&shm->overrun, memory_order_relaxed)))
+	if (unlikely(!got && atomic_load_explicit(&cq->shm->overrun, memory_order_relaxed)))
 		return -1;
 	return got;
 }

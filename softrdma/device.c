@@ -143,6 +143,7 @@ static void ids_done(struct sr_context *ctx, struct sr_ids *ids)
 
 static void context_free(struct sr_context *ctx)
 {
+	sr_net_close(ctx);
 	if (ctx->seg)
 		sr_segment_destroy(ctx);
 	if (ctx->atomics)
@@ -175,6 +176,7 @@ static int context_init(struct sr_context *ctx)
 		return -EIO;
 	/* Where Yama restricts tracing to children, peers may reach our memory all the same; elsewhere: refused. */
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+	sr_net_open(ctx);
 	err = sr_segment_create(ctx);
 	if (!err)
 		err = sr_shared_map(ctx, "atomics", FM_PAGE_SIZE, (void **)&ctx->atomics);
@@ -239,6 +241,8 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 	struct sr_context *ctx = sr_context(context);
 	struct sr_peer *p, *tmp;
 
+	if (ctx->net)
+		sr_net_stop(ctx);
 	peers_shut_out(ctx);
 	list_each_safe(p, tmp, &ctx->peers, link) {
 		munmap(p->seg, SR_SEG_SIZE);

@@ -55,6 +55,13 @@ struct sr_port {
 	union ibv_gid gid[SR_MAX_GIDS];
 };
 
+/* What the names of a host follow from. */
+struct sr_host {
+	uint64_t name;	  /* of its name, */
+	uint32_t address; /* or its address on the network; 0: there is none */
+	uint32_t mask;	  /* the bits of that which no LID tells */
+};
+
 struct sr_context {
 	struct arena arena;
 	struct sr_seg *seg;
@@ -67,7 +74,9 @@ struct sr_context {
 	uint32_t device, ports, pkeys;
 	int ethernet; /* RoCE */
 	uint16_t pkey[SR_MAX_PKEYS];
+	struct sr_host host;
 	struct sr_port port[SR_MAX_PORTS];
+	struct sr_net *net; /* other hosts; NULL: there are none */
 	char dir[SR_PATH_MAX];
 	struct rlock *atomics; /* shared by all contexts of the user */
 	struct sr_groups *groups; /* as well; NULL until there is a need */
@@ -172,6 +181,7 @@ struct sr_cq {
 	uint32_t yielded;     /* by the last poll */
 	_Atomic uint32_t acked, async_acked, async_taken;
 	_Atomic uint32_t users;
+	_Atomic uint32_t net; /* queue pairs that lead to other hosts */
 };
 
 /* The owner's half of a receive queue. */
@@ -205,6 +215,9 @@ struct sr_qp {
 	struct list stalled_link;
 	int on_stalled; /* under stalled_lock */
 	struct sr_peer *_Atomic peer;
+	struct net_qp *net;	 /* it leads to another host */
+	struct net_conn *net_to; /* where the last datagram went */
+	int net_polled;
 	struct ibv_qp_attr attr;
 	struct ibv_qp_cap cap;
 	uint32_t ops; /* bits of enum ibv_wr_opcode that it has */
@@ -409,6 +422,29 @@ void sr_rx_fail(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_qp 
 /* ah.c */
 int sr_ah_check(const struct sr_context *ctx, const struct ibv_ah_attr *a);
 
+/* cm_file.c: was this library there before the program? */
+int sr_is_preloaded(void);
+
+/* net*.c: other hosts; net.h has the inside. */
+/* Is there a network for this user? Sets ctx->net, or leaves NULL. */
+void sr_net_open(struct sr_context *ctx);
+/* Nothing comes from there any more; */
+void sr_net_stop(struct sr_context *ctx);
+/* nothing is left of it. */
+void sr_net_close(struct sr_context *ctx);
+/* Binds the port that goes with an index. 0, or -EADDRINUSE: it is another's. */
+int sr_net_claim(struct sr_context *ctx, uint32_t index);
+/* This host's address on the network; 0: it has none. */
+uint32_t sr_net_address(uint32_t *ret_mask);
+/* A queue pair that is ready to receive and leads to another host, or takes datagrams. */
+void sr_net_attach(struct sr_context *ctx, struct sr_qp *qp);
+void sr_net_detach(struct sr_context *ctx, struct sr_qp *qp);
+/* As sr_qp_run_locked. */
+void sr_net_run_locked(struct sr_context *ctx, struct sr_qp *qp);
+/* The other end may have waited for what there is now. */
+void sr_net_ready(struct sr_context *ctx, struct sr_qp *qp);
+void sr_net_poll(struct sr_context *ctx);
+
 /* group.c: multicast */
 int sr_groups_map(struct sr_context *ctx);
 void sr_groups_leave(struct sr_context *ctx);
@@ -449,6 +485,8 @@ static inline int sr_port_is(const struct sr_context *ctx, uint32_t port) { retu
 /* A port of this host; where an address leads to, or 0. */
 uint16_t sr_own_site(const struct sr_context *ctx, uint32_t port);
 uint16_t sr_site_find(const struct sr_context *ctx, const struct ibv_ah_attr *a);
+/* The other host's address, if there is a network and the address leads to one, and its port there; else 0. */
+uint32_t sr_host_find(const struct sr_context *ctx, const struct ibv_ah_attr *a, uint16_t *ret_site);
 
 /* query.c */
 int sr_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,

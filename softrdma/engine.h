@@ -21,6 +21,7 @@ struct op {
 	struct sr_shm_rq *rq;
 	uint32_t pd;
 	uint32_t byte_len;
+	int placed; /* the data is where it shall go already */
 	struct sr_peer *from; /* whose memory the pieces are: the requester, or the executor for inline data */
 	struct pieces local;
 };
@@ -58,6 +59,28 @@ int sr_receive_fault(struct sr_run *r, struct op *o, uint32_t slot, enum ibv_wc_
 /* The responder finds fault with the request: it goes into error too, and says so. Returns @status. */
 int sr_refuse(struct sr_run *r, struct op *o, enum ibv_wc_status status);
 
+/* May the request touch @len bytes? A status; else where they are. */
+int sr_remote_check(struct sr_run *r, struct op *o, uint32_t access, uint64_t len, uint64_t *ret_va);
+
+/* execute.c: parts of it, for queues whose requests are executed elsewhere (net_request.c); with sq_lock held. */
+/* The own pieces of a request. A status. */
+int sr_local_prepare(struct sr_run *r, struct op *o);
+/* -EOVERFLOW: the completion is lost. */
+int sr_complete(struct sr_run *r, struct sr_wqe *w, uint32_t seq, int status, uint32_t len);
+void sr_fatal(struct sr_run *r);
+void sr_fail(struct sr_run *r);
+void sr_drained(struct sr_run *r);
+/* The responder @d has got its first message; with its rx_lock held. */
+void sr_established(struct sr_run *r, struct sr_shm_qp *d);
+/* Of the receiver-not-ready timer's encoding. */
+uint64_t sr_rnr_ns(uint32_t timer);
+
+/* A request that concerns no other queue pair. */
+static inline int sr_is_local_request(const struct sr_wqe *w)
+{
+	return w->opcode == IBV_WR_LOCAL_INV || w->opcode == IBV_WR_BIND_MW;
+}
+
 /* xrc.c */
 int sr_xrc_respond(struct sr_run *r, struct op *o);
 
@@ -68,4 +91,18 @@ int sr_window_invalidate(struct sr_context *ctx, struct sr_seg *seg, uint32_t ke
 int sr_window_request(struct sr_run *r, struct sr_wqe *w);
 
 /* ud.c */
+/* Who has sent a datagram, as its receiver is told. */
+struct sr_sender {
+	uint32_t qpn;
+	uint16_t slid;
+	uint16_t site; /* that it is for; 0: any */
+	uint16_t pkey;
+	uint8_t sl;
+	uint8_t routed; /* its header is valid */
+};
 int sr_ud_send(struct sr_run *r, struct op *o);
+/* To the queue pair @qpn of @to, if it takes it. o->local is header and data; the other fields of a request are in o->w. */
+void sr_ud_deliver(struct sr_run *r, struct op *o, const struct sr_sender *from, struct sr_peer *to, uint32_t qpn);
+
+/* net_ud.c */
+void sr_net_datagram(struct sr_run *r, struct op *o, const struct sr_sender *from, uint32_t host);

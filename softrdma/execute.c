@@ -61,7 +61,7 @@ static int is_atomic(uint32_t opcode)
 	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-static int local_prepare(struct sr_run *r, struct op *o)
+int sr_local_prepare(struct sr_run *r, struct op *o)
 {
 	struct sr_wqe *w = o->w;
 	uint32_t access = w->opcode == IBV_WR_RDMA_READ || is_atomic(w->opcode) ? IBV_ACCESS_LOCAL_WRITE : 0;
@@ -129,7 +129,7 @@ static int wait_there(struct sr_run *r, struct op *o, int status)
 }
 
 /* The first message: one who has not moved to RTS yet may want to know (IBA 11.6.3.1). rx_lock held. */
-static void established(struct sr_run *r, struct sr_shm_qp *d)
+void sr_established(struct sr_run *r, struct sr_shm_qp *d)
 {
 	d->established = 1;
 	if (atomic_load(&d->state) == IBV_QPS_RTR)
@@ -147,7 +147,7 @@ static int execute_connected(struct sr_run *r, struct op *o)
 	if (responds(r->q, o->d))
 		status = respond_ordered(r, o);
 	if (unlikely(!o->d->established && status >= 0))
-		established(r, o->d);
+		sr_established(r, o->d);
 	if (unlikely(status < 0 && !unreliable))
 		status = wait_there(r, o, status);
 	rlock_release(&o->d->rx_lock);
@@ -160,11 +160,12 @@ static int execute(struct sr_run *r, struct sr_wqe *w, uint32_t *ret_len)
 	struct op o;
 	int status;
 
-	if (unlikely(w->opcode == IBV_WR_LOCAL_INV || w->opcode == IBV_WR_BIND_MW))
+	if (unlikely(sr_is_local_request(w)))
 		return sr_window_request(r, w);
 	o.w = w;
 	o.byte_len = 0;
-	status = local_prepare(r, &o);
+	o.placed = 0;
+	status = sr_local_prepare(r, &o);
 	if (status)
 		return status;
 	status = r->q->type == IBV_QPT_UD ? sr_ud_send(r, &o) : execute_connected(r, &o);
@@ -194,7 +195,7 @@ static uint16_t wc_opcode(uint32_t opcode)
 }
 
 /* -EOVERFLOW: its completion is lost. */
-static int complete(struct sr_run *r, struct sr_wqe *w, uint32_t seq, int status, uint32_t len)
+int sr_complete(struct sr_run *r, struct sr_wqe *w, uint32_t seq, int status, uint32_t len)
 {
 	struct sr_shm_qp *q = r->q;
 	struct sr_cqe c;
@@ -210,10 +211,15 @@ static int complete(struct sr_run *r, struct sr_wqe *w, uint32_t seq, int status
 	return lost;
 }
 
+uint64_t sr_rnr_ns(uint32_t timer)
+{
+	return rnr_timer[timer % 32] * 10000ull;
+}
+
 static uint64_t retry_interval(struct sr_shm_qp *q, int why)
 {
 	if (why == STALL_RNR)
-		return rnr_timer[q->min_rnr_timer % 32] * 10000ull;
+		return sr_rnr_ns(q->min_rnr_timer);
 	return 4096ull << (q->timeout ? q->timeout % 32 : 14);
 }
 
@@ -247,7 +253,7 @@ static int stalled(struct sr_run *r, int why)
 }
 
 /* A reliable QP ends; of an unreliable one only the send queue stops, until its owner goes on (IBA 10.3.1.6). */
-static void fail(struct sr_run *r)
+void sr_fail(struct sr_run *r)
 {
 	struct sr_shm_qp *q = r->q;
 
@@ -260,7 +266,7 @@ static void fail(struct sr_run *r)
 }
 
 /* A queue whose completions are lost is of no use any more (IBA 11.6.3.2). */
-static void fatal(struct sr_run *r)
+void sr_fatal(struct sr_run *r)
 {
 	sr_rx_lock(r->ctx, r->src, r->q);
 	sr_rx_fatal(r->ctx, r->src, r->q);
@@ -268,7 +274,7 @@ static void fatal(struct sr_run *r)
 }
 
 /* The send queue has come to rest: nothing that was begun is left. */
-static void drained(struct sr_run *r)
+void sr_drained(struct sr_run *r)
 {
 	if (r->q->draining == SR_DRAIN_NOTIFY && atomic_load(&r->q->state) == IBV_QPS_SQD)
 		sr_async_push(r->ctx, r->src->seg, IBV_EVENT_SQ_DRAINED, r->q->number);
@@ -304,12 +310,12 @@ void sr_run(struct sr_run *r)
 			if (!status)
 				return;
 		}
-		lost = complete(r, w, head, status, len);
+		lost = sr_complete(r, w, head, status, len);
 		if (unlikely(lost))
-			fatal(r);
+			sr_fatal(r);
 		else if (unlikely(status && status != IBV_WC_WR_FLUSH_ERR))
-			fail(r);
+			sr_fail(r);
 	}
 	if (unlikely(q->draining))
-		drained(r);
+		sr_drained(r);
 }

@@ -73,7 +73,7 @@ int net_frame_decode(const void *bytes, size_t n, struct net_frame *f)
 		return -EPROTO;
 	memcpy(f, bytes, sizeof(*f));
 	if (!f->type || f->type >= NET_TYPES || (f->flags & ~limits[f->type].flags) ||
-	    f->length > limits[f->type].payload || f->to > QPN_MAX || f->from > QPN_MAX || f->reserved)
+	    f->length > limits[f->type].payload || f->to > QPN_MAX || f->from > QPN_MAX)
 		return -EPROTO;
 	switch (f->type) {
 	case NET_REQUEST:

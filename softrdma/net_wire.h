@@ -84,7 +84,8 @@ struct net_frame {
 	uint32_t rkey, imm;
 	uint64_t compare, swap;
 	uint32_t target;
-	uint32_t reserved;
+	uint16_t site; /* REQUEST, DATAGRAM: the port that it is for, */
+	uint16_t pkey; /* and the partition key of who says it */
 };
 _Static_assert(sizeof(struct net_frame) == 72, "no holes");
 

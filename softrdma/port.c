@@ -6,7 +6,9 @@
  *   SOFTRDMA_PKEYS    up to 16, 0xffff SOFTRDMA_GIDS   1 to 16 on each InfiniBand port, 1
  *
  * All names follow from the host's name, the device's number and the port's, so processes of a host agree on them
- * without a word, and one with two devices knows of the third of another.
+ * without a word, and one with two devices knows of the third of another. With a network (net.c) they follow from the host's
+ * address there in place of its name, so that a name leads to its host: the address is the lower half of GUIDs and the last
+ * four bytes of MACs, and its last bits are in LIDs.
  *
  * On InfiniBand a port has a LID and GIDs fe80:: and its GUID, those beyond the first with alias GUIDs. On RoCE it has no LID;
  * its GIDs are fe80:: and its MAC's, and on the first port of the first device the host's IPv4 addresses, each
@@ -37,6 +39,7 @@
 #define ALIAS_SHIFT 58 /* of a GID's number in its alias GUID */
 #define LID_STRIDE 0x511u
 #define LIDS 0xbfffu
+#define LID_HOST_BITS 11 /* of the address; the 16 ports have their numbers above */
 #define SUBNET 0xfe80000000000000ull
 
 /* What ibv_query_gid_type tells. */
@@ -55,19 +58,44 @@ static uint64_t host_hash(void)
 	return h;
 }
 
+static struct sr_host host_find(void)
+{
+	struct sr_host h = { .name = host_hash() };
+
+	h.address = sr_net_address(&h.mask);
+	h.mask |= ~((1u << LID_HOST_BITS) - 1);
+	return h;
+}
+
+static uint32_t host_id(const struct sr_host *h)
+{
+	return h->address ? h->address : (uint32_t)h->name;
+}
+
+static uint64_t device_guid(const struct sr_host *h, uint32_t device)
+{
+	return GUID_BASE + ((uint64_t)device << 32 | host_id(h));
+}
+
 uint64_t sr_device_guid(uint32_t device)
 {
-	return GUID_BASE + ((uint64_t)device << 32 | (host_hash() & 0xffffffffu));
+	const struct sr_host h = host_find();
+
+	return device_guid(&h, device);
 }
 
-static uint64_t port_guid(uint32_t device, uint32_t port)
+static uint64_t port_guid(const struct sr_host *h, uint32_t device, uint32_t port)
 {
-	return sr_device_guid(device) + ((uint64_t)(port - 1) << 40);
+	return device_guid(h, device) + ((uint64_t)(port - 1) << 40);
 }
 
-static uint16_t port_lid(uint32_t device, uint32_t port)
+static uint16_t port_lid(const struct sr_host *h, uint32_t device, uint32_t port)
 {
-	return (uint16_t)(1 + (host_hash() + (device * SR_MAX_PORTS + port - 1) * LID_STRIDE) % LIDS);
+	uint32_t n = device * SR_MAX_PORTS + port - 1;
+
+	if (h->address)
+		return (uint16_t)(1 + (n << LID_HOST_BITS | (h->address & ~h->mask)));
+	return (uint16_t)(1 + (h->name + n * LID_STRIDE) % LIDS);
 }
 
 uint64_t sr_guid(void)
@@ -77,13 +105,15 @@ uint64_t sr_guid(void)
 
 uint16_t sr_lid(void)
 {
-	return port_lid(0, 1);
+	const struct sr_host h = host_find();
+
+	return port_lid(&h, 0, 1);
 }
 
 /* A MAC of the locally administered ones. */
-static void port_mac(uint32_t device, uint32_t port, uint8_t mac[6])
+static void port_mac(const struct sr_host *host, uint32_t device, uint32_t port, uint8_t mac[6])
 {
-	uint32_t h = htobe32((uint32_t)host_hash());
+	uint32_t h = htobe32(host_id(host));
 
 	mac[0] = 0x02;
 	mac[1] = (uint8_t)(device * SR_MAX_PORTS + port - 1);
@@ -135,12 +165,12 @@ static void gid_add(struct sr_port *p, uint64_t prefix, uint64_t id, int type)
 	p->gid_type[p->gids++] = (uint8_t)type;
 }
 
-static uint64_t mac_id(uint32_t device, uint32_t port)
+static uint64_t mac_id(const struct sr_host *h, uint32_t device, uint32_t port)
 {
 	uint8_t m[6], id[8];
 	uint64_t v;
 
-	port_mac(device, port, m);
+	port_mac(h, device, port, m);
 	memcpy(id, (uint8_t[]){ m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5] }, sizeof(id));
 	memcpy(&v, id, sizeof(v));
 	return be64toh(v);
@@ -155,7 +185,8 @@ static int is_roce(void)
 
 void sr_first_gid(uint8_t gid[16])
 {
-	uint64_t half[2] = { htobe64(SUBNET), htobe64(is_roce() ? mac_id(0, 1) : sr_guid()) };
+	const struct sr_host h = host_find();
+	uint64_t half[2] = { htobe64(SUBNET), htobe64(is_roce() ? mac_id(&h, 0, 1) : device_guid(&h, 0)) };
 
 	memcpy(gid, half, sizeof(half));
 }
@@ -166,14 +197,20 @@ static void roce_gid_add(struct sr_port *p, uint64_t prefix, uint64_t id)
 	gid_add(p, prefix, id, SYSFS_ROCE_V2);
 }
 
-/* Calls @fn with each IPv4 address of this host but the loopback's, in the host's order, until it answers non-zero. */
-static int host_addresses(int (*fn)(struct sr_port *p, uint32_t address), struct sr_port *p)
+/*
+ * Calls @fn with each IPv4 address of this host but the loopback's, in the host's order, until it answers non-zero. With a
+ * network there is only the one that others find it at.
+ */
+static int host_addresses(const struct sr_host *h, int (*fn)(struct sr_port *p, uint32_t address), struct sr_port *p)
 {
 	struct ifreq req[32];
 	struct ifconf conf = { .ifc_len = sizeof(req), .ifc_req = req };
-	int fd = (int)RAW3(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), found = 0;
+	int fd, found = 0;
 	size_t i;
 
+	if (h->address)
+		return fn(p, h->address);
+	fd = (int)RAW3(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return 0;
 	if (RAW3(SYS_ioctl, fd, SIOCGIFCONF, &conf))
@@ -201,14 +238,14 @@ static void port_fill(struct sr_context *ctx, uint32_t number)
 	uint64_t i, n = number_of("SOFTRDMA_GIDS", SR_MAX_GIDS);
 
 	if (!ctx->ethernet) {
-		p->lid = port_lid(ctx->device, number);
+		p->lid = port_lid(&ctx->host, ctx->device, number);
 		for (i = 0; i < n; i++)
-			gid_add(p, SUBNET, port_guid(ctx->device, number) ^ i << ALIAS_SHIFT, SYSFS_IB_ROCE_V1);
+			gid_add(p, SUBNET, port_guid(&ctx->host, ctx->device, number) ^ i << ALIAS_SHIFT, SYSFS_IB_ROCE_V1);
 		return;
 	}
-	roce_gid_add(p, SUBNET, mac_id(ctx->device, number));
+	roce_gid_add(p, SUBNET, mac_id(&ctx->host, ctx->device, number));
 	if (!ctx->device && number == 1)
-		host_addresses(address_add, p);
+		host_addresses(&ctx->host, address_add, p);
 }
 
 void sr_ports_fill(struct sr_context *ctx)
@@ -216,6 +253,9 @@ void sr_ports_fill(struct sr_context *ctx)
 	uint32_t i;
 
 	ctx->ethernet = is_roce();
+	ctx->host = host_find();
+	if (!ctx->net)
+		ctx->host.address = 0;
 	ctx->ports = number_of("SOFTRDMA_PORTS", SR_MAX_PORTS);
 	ctx->seg->device = ctx->device;
 	pkeys_read(ctx);
@@ -240,31 +280,55 @@ static int address_is(struct sr_port *p, uint32_t address)
 	return p->gid[0].global.interface_id == htobe64(0xffff00000000ull | address);
 }
 
-static int gid_leads(const struct sr_context *ctx, const union ibv_gid *gid, uint32_t device, uint32_t port)
+static int gid_leads(const struct sr_context *ctx, const struct sr_host *h, const union ibv_gid *gid, uint32_t device,
+		     uint32_t port)
 {
 	uint64_t id = be64toh(gid->global.interface_id);
 
 	if (be64toh(gid->global.subnet_prefix) != SUBNET)
 		return 0;
 	if (ctx->ethernet)
-		return id == mac_id(device, port);
-	return !((id ^ port_guid(device, port)) & ((1ull << ALIAS_SHIFT) - 1)) &&
-	       (id ^ port_guid(device, port)) >> ALIAS_SHIFT < SR_MAX_GIDS;
+		return id == mac_id(h, device, port);
+	return !((id ^ port_guid(h, device, port)) & ((1ull << ALIAS_SHIFT) - 1)) &&
+	       (id ^ port_guid(h, device, port)) >> ALIAS_SHIFT < SR_MAX_GIDS;
 }
 
-/* Where the address leads to on this host; 0: elsewhere, or nowhere. */
-uint16_t sr_site_find(const struct sr_context *ctx, const struct ibv_ah_attr *a)
+static uint16_t site_on(const struct sr_context *ctx, const struct sr_host *h, const struct ibv_ah_attr *a)
 {
 	struct sr_port wanted = { .gid[0] = a->grh.dgid };
 	uint32_t d, p;
 
 	for (d = 0; d < SR_MAX_DEVICES; d++)
 		for (p = 1; p <= SR_MAX_PORTS; p++)
-			if (a->is_global ? gid_leads(ctx, &a->grh.dgid, d, p) : a->dlid == port_lid(d, p))
+			if (a->is_global ? gid_leads(ctx, h, &a->grh.dgid, d, p) : a->dlid == port_lid(h, d, p))
 				return site_of(ctx, d, p);
-	if (ctx->ethernet && a->is_global && !a->grh.dgid.global.subnet_prefix && host_addresses(address_is, &wanted))
+	if (ctx->ethernet && a->is_global && !a->grh.dgid.global.subnet_prefix && host_addresses(h, address_is, &wanted))
 		return site_of(ctx, 0, 1);
 	return 0;
+}
+
+/* Where the address leads to on this host; 0: elsewhere, or nowhere. */
+uint16_t sr_site_find(const struct sr_context *ctx, const struct ibv_ah_attr *a)
+{
+	return site_on(ctx, &ctx->host, a);
+}
+
+/* The host that it would be, whose name is then looked for as that of this one is. */
+uint32_t sr_host_find(const struct sr_context *ctx, const struct ibv_ah_attr *a, uint16_t *ret_site)
+{
+	struct sr_host h = ctx->host;
+	uint64_t id = be64toh(a->grh.dgid.global.interface_id);
+
+	if (!h.address)
+		return 0;
+	if (!a->is_global)
+		h.address = (h.address & h.mask) | ((a->dlid - 1u) & ((1u << LID_HOST_BITS) - 1));
+	else if (ctx->ethernet && a->grh.dgid.global.subnet_prefix) /* a MAC's, with ff:fe in its middle */
+		h.address = (uint32_t)(id >> 40 & 0xff) << 24 | (uint32_t)(id & 0xffffff);
+	else
+		h.address = (uint32_t)id;
+	*ret_site = site_on(ctx, &h, a);
+	return *ret_site ? h.address : 0;
 }
 
 /* ---- the verbs ---- */
@@ -396,19 +460,22 @@ EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 
 	return -1;
 }
 
-/* RoCE: the MAC that a GID of this host's stands for. */
+/* RoCE: the MAC that a GID stands for. */
 EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr, uint8_t mac[6],
 				       uint16_t *vid)
 {
 	const struct sr_context *ctx = sr_context(context);
-	uint32_t site = sr_site_find(ctx, attr), n;
+	uint16_t site = sr_site_find(ctx, attr), n;
+	struct sr_host h = ctx->host;
 
 	if (!ctx->ethernet)
 		return EOPNOTSUPP;
 	if (!site)
+		h.address = sr_host_find(ctx, attr, &site);
+	if (!site)
 		return EHOSTUNREACH;
-	n = (site & 0xff) - 1;
-	port_mac(n / SR_MAX_PORTS, n % SR_MAX_PORTS + 1, mac);
+	n = (uint16_t)((site & 0xff) - 1);
+	port_mac(&h, n / SR_MAX_PORTS, n % SR_MAX_PORTS + 1, mac);
 	*vid = 0xffff; /* no VLAN */
 	return 0;
 }

@@ -304,6 +304,8 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 	lock_release(&ctx->lock);
 	if (attached)
 		return EBUSY;
+	if (unlikely(ctx->net))
+		sr_net_detach(ctx, qp);
 	sr_stalled_del(ctx, qp);
 	sr_sq_lock(ctx, &ctx->self, qp->shm);
 	sr_rx_lock(ctx, &ctx->self, qp->shm);

@@ -211,9 +211,11 @@ static void after_move(struct sr_context *ctx, struct sr_qp *qp, enum ibv_qp_sta
 {
 	if (to == IBV_QPS_RTR && qp->shm->dest_qpn)
 		sr_qp_peer(ctx, qp);
+	else if (to == IBV_QPS_RTR && ctx->net)
+		sr_net_attach(ctx, qp);
 	if (to == IBV_QPS_ERR || (to != from && (to == IBV_QPS_SQD || to == IBV_QPS_RTS)))
 		sr_qp_run(ctx, qp);
-	if (to != IBV_QPS_RESET && atomic_load(&qp->shm->peer_waits) && qp->shm->dest_qpn)
+	if (to != IBV_QPS_RESET && atomic_load(&qp->shm->peer_waits) && (qp->shm->dest_qpn || qp->net))
 		sr_kick(ctx, qp);
 }
 
@@ -255,6 +257,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask
 	int err;
 
 	mask = applicable(ibqp->qp_type, mask);
+	if (unlikely(ctx->net) && mask == IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
+		sr_net_detach(ctx, qp);
 	sr_sq_lock(ctx, &ctx->self, qp->shm);
 	sr_rx_lock(ctx, &ctx->self, qp->shm);
 	from = atomic_load(&qp->shm->state);

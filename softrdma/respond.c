@@ -319,7 +319,7 @@ static int moved(int err)
 	return err == -ESRCH ? STALL_UNREACHABLE : IBV_WC_REM_OP_ERR;
 }
 
-static int remote_check(struct sr_run *r, struct op *o, uint32_t access, uint64_t len, uint64_t *ret_va)
+int sr_remote_check(struct sr_run *r, struct op *o, uint32_t access, uint64_t len, uint64_t *ret_va)
 {
 	if (!(o->d->access & access) ||
 	    sr_rkey_check(o->to->seg, o->w->rkey, o->w->remote_addr, len, access, o->pd, o->d->qpn, ret_va))
@@ -331,10 +331,12 @@ static int do_write(struct sr_run *r, struct op *o)
 {
 	struct pieces there;
 	uint64_t va;
-	int err = remote_check(r, o, IBV_ACCESS_REMOTE_WRITE, o->w->length, &va);
+	int err = sr_remote_check(r, o, IBV_ACCESS_REMOTE_WRITE, o->w->length, &va);
 
 	if (err)
 		return err;
+	if (o->placed)
+		return IBV_WC_SUCCESS;
 	stretch(&there, va, o->w->length);
 	err = sr_copy(r->ctx, o->to, there.v, o->from, o->local.v, o->w->length);
 	return err ? moved(err) : IBV_WC_SUCCESS;
@@ -344,7 +346,7 @@ static int do_read(struct sr_run *r, struct op *o)
 {
 	struct iovec there;
 	uint64_t va;
-	int err = remote_check(r, o, IBV_ACCESS_REMOTE_READ, o->w->length, &va);
+	int err = sr_remote_check(r, o, IBV_ACCESS_REMOTE_READ, o->w->length, &va);
 
 	if (err)
 		return err;
@@ -366,7 +368,7 @@ static int do_atomic(struct sr_run *r, struct op *o)
 {
 	uint64_t va, old = 0, new;
 	struct rlock *lock;
-	int err = remote_check(r, o, IBV_ACCESS_REMOTE_ATOMIC, 8, &va);
+	int err = sr_remote_check(r, o, IBV_ACCESS_REMOTE_ATOMIC, 8, &va);
 
 	if (err)
 		return err;
@@ -420,7 +422,7 @@ int sr_place(struct sr_run *r, struct op *o, uint64_t len, struct pieces *there,
 		c->bounce_end = o->d->bounce_head;
 	}
 	if (!c->bounce)
-		return sr_copy(r->ctx, o->to, there->v, o->from, o->local.v, len);
+		return o->placed ? 0 : sr_copy(r->ctx, o->to, there->v, o->from, o->local.v, len);
 	ring.iov_base = (char *)sr_at(r->dst->seg, o->d->bounce) + (uint64_t)(c->bounce - 1) * SR_BOUNCE_UNIT;
 	ring.iov_len = len;
 	return sr_copy(r->ctx, &r->ctx->self, &ring, o->from, o->local.v, len);

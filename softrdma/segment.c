@@ -212,6 +212,9 @@ static int file_link(struct sr_context *ctx, const char *from)
 		index = (first + i) % SR_MAX_CTX;
 		if (!index)
 			continue;
+		/* The port on the network goes with the index: both are ours, or neither. */
+		if (sr_net_claim(ctx, index))
+			continue;
 		path_of(ctx, path, index);
 		if (!link(from, path))
 			return (int)index;

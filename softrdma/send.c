@@ -74,8 +74,12 @@ void sr_qp_run_locked(struct sr_context *ctx, struct sr_qp *qp)
 	struct sr_run run = { .ctx = ctx, .src = &ctx->self, .q = qp->shm, .mine = 1 };
 	int waits;
 
-	if (likely(qp->shm->dest_qpn))
+	if (likely(qp->shm->dest_qpn)) {
 		run.dst = sr_qp_peer(ctx, qp);
+	} else if (unlikely(qp->net)) {
+		sr_net_run_locked(ctx, qp);
+		return;
+	}
 	sr_run(&run);
 	waits = atomic_load(&qp->shm->stall) != SR_STALL_NONE;
 	rlock_release(&qp->shm->sq_lock);
@@ -97,6 +101,10 @@ void sr_kick(struct sr_context *ctx, struct sr_qp *qp)
 	struct sr_shm_qp *q;
 
 	atomic_store(&qp->shm->peer_waits, 0);
+	if (unlikely(qp->net)) {
+		sr_net_ready(ctx, qp);
+		return;
+	}
 	run.src = sr_qp_peer(ctx, qp);
 	q = run.src ? sr_qp_find(run.src->seg, qp->shm->dest_qpn) : NULL;
 	if (!q)

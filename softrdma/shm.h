@@ -246,9 +246,10 @@ struct sr_av {
 	uint8_t multicast;
 	uint8_t sgid_index;
 	uint8_t reserved;
-	uint16_t site; /* on this host where it leads to; 0: nowhere */
+	uint16_t site; /* where it leads to; 0: nowhere */
 	uint16_t reserved2;
 	uint32_t group; /* where its group was found last */
+	uint32_t host;	/* on which host; 0: this one */
 };
 
 struct sr_shm_qp {

@@ -31,11 +31,11 @@ static void grh_fill(struct sr_run *r, struct op *o, const struct sr_av *av, str
 	memcpy(grh->dgid.raw, av->dgid, sizeof(av->dgid));
 }
 
-static void cqe_fill(struct sr_run *r, struct op *o, const struct sr_av *av, struct sr_cqe *c)
+static void cqe_fill(struct op *o, const struct sr_sender *from, struct sr_cqe *c)
 {
-	*c = (struct sr_cqe){ .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV, .src_qp = r->q->qpn,
-			      .byte_len = (uint32_t)o->w->length + SR_GRH, .slid = r->ctx->port[r->q->port - 1].lid, .sl = av->sl,
-			      .wc_flags = av->global ? IBV_WC_GRH : 0 };
+	*c = (struct sr_cqe){ .status = IBV_WC_SUCCESS, .opcode = IBV_WC_RECV, .src_qp = from->qpn,
+			      .byte_len = (uint32_t)o->w->length + SR_GRH, .slid = from->slid, .sl = from->sl,
+			      .wc_flags = from->routed ? IBV_WC_GRH : 0 };
 	if (o->w->opcode == IBV_WR_SEND_WITH_IMM) {
 		c->imm = o->w->imm;
 		c->wc_flags |= IBV_WC_WITH_IMM;
@@ -43,7 +43,7 @@ static void cqe_fill(struct sr_run *r, struct op *o, const struct sr_av *av, str
 }
 
 /* rx_lock of o->d held. */
-static void receive(struct sr_run *r, struct op *o, const struct sr_av *av)
+static void receive(struct sr_run *r, struct op *o, const struct sr_sender *from)
 {
 	uint64_t len = o->w->length + SR_GRH;
 	struct pieces there;
@@ -59,38 +59,37 @@ static void receive(struct sr_run *r, struct op *o, const struct sr_av *av)
 		sr_receive_fault(r, o, slot, IBV_WC_LOC_PROT_ERR, 0);
 		return;
 	}
-	cqe_fill(r, o, av, &c);
+	cqe_fill(o, from, &c);
 	if (!sr_place(r, o, len, &there, &c))
 		sr_receive_complete(r, o, &c, slot);
 }
 
-/* A message to a group comes to all ports. */
-static int listens(const struct sr_shm_qp *q, const struct sr_shm_qp *d, const struct sr_av *av, uint32_t qpn,
-		   uint32_t qkey)
+static int listens(const struct sr_shm_qp *d, const struct sr_sender *from, uint32_t qpn, uint32_t qkey)
 {
 	uint32_t state = atomic_load_explicit(&d->state, memory_order_relaxed);
 
-	return d->qpn == qpn && d->type == IBV_QPT_UD && d->qkey == qkey && (av->multicast || d->site == av->site) &&
-	       sr_pkeys_match(q->pkey, d->pkey) &&
+	return d->qpn == qpn && d->type == IBV_QPT_UD && d->qkey == qkey && (!from->site || d->site == from->site) &&
+	       sr_pkeys_match(from->pkey, d->pkey) &&
 	       (state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE);
 }
 
-static void deliver(struct sr_run *r, struct op *o, const struct sr_av *av, struct sr_peer *to, uint32_t qpn)
+void sr_ud_deliver(struct sr_run *r, struct op *o, const struct sr_sender *from, struct sr_peer *to, uint32_t qpn)
 {
 	o->d = sr_qp_find(to->seg, qpn);
 	if (!o->d || !sr_peer_alive_lately(r->ctx, to))
 		return;
 	r->dst = o->to = to;
 	sr_rx_lock(r->ctx, to, o->d);
-	if (listens(r->q, o->d, av, qpn, o->w->rkey)) {
+	if (listens(o->d, from, qpn, o->w->rkey)) {
 		o->rq = sr_at(to->seg, o->d->rq);
 		o->pd = o->d->pd;
-		receive(r, o, av);
+		receive(r, o, from);
 	}
 	rlock_release(&o->d->rx_lock);
 }
 
-static void deliver_members(struct sr_run *r, struct op *o, const struct sr_av *av, uint32_t index)
+static void deliver_members(struct sr_run *r, struct op *o, const struct sr_av *av, const struct sr_sender *from,
+			    uint32_t index)
 {
 	struct sr_peer *p = sr_peer_get(r->ctx, index);
 	uint32_t i, number, n = p ? atomic_load(&p->seg->members) : 0;
@@ -105,13 +104,13 @@ static void deliver_members(struct sr_run *r, struct op *o, const struct sr_av *
 		if (!number || memcmp(m->gid, av->dgid, sizeof(m->gid)))
 			continue;
 		o->local = all;
-		deliver(r, o, av, p, index << SR_QP_BITS | (number - 1));
+		sr_ud_deliver(r, o, from, p, index << SR_QP_BITS | (number - 1));
 	}
 	o->local = all;
 	sr_peer_put(r->ctx, p);
 }
 
-static void deliver_group(struct sr_run *r, struct op *o, struct sr_av *av)
+static void deliver_group(struct sr_run *r, struct op *o, struct sr_av *av, const struct sr_sender *from)
 {
 	struct sr_group *g = sr_group_find(r->ctx, av->dgid, &av->group);
 	uint32_t word;
@@ -123,7 +122,7 @@ static void deliver_group(struct sr_run *r, struct op *o, struct sr_av *av)
 			uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
 
 			if (index != r->ctx->seg->index || !(r->q->flags & SR_QP_BLOCK_SELF))
-				deliver_members(r, o, av, index);
+				deliver_members(r, o, av, from, index);
 		}
 	}
 }
@@ -131,6 +130,9 @@ static void deliver_group(struct sr_run *r, struct op *o, struct sr_av *av)
 int sr_ud_send(struct sr_run *r, struct op *o)
 {
 	struct sr_av *av = sr_wqe_av(r->q, o->w);
+	/* A message to a group comes to all ports. */
+	const struct sr_sender from = { .qpn = r->q->qpn, .slid = r->ctx->port[r->q->port - 1].lid, .site = av->site,
+					.pkey = r->q->pkey, .sl = av->sl, .routed = av->global };
 	struct ibv_grh grh;
 	struct sr_peer *to;
 
@@ -138,12 +140,16 @@ int sr_ud_send(struct sr_run *r, struct op *o)
 		return IBV_WC_SUCCESS;
 	grh_fill(r, o, av, &grh);
 	o->local.v[0] = (struct iovec){ &grh, SR_GRH };
+	if (unlikely(av->host)) {
+		sr_net_datagram(r, o, &from, av->host);
+		return IBV_WC_SUCCESS;
+	}
 	if (av->multicast) {
-		deliver_group(r, o, av);
+		deliver_group(r, o, av, &from);
 		return IBV_WC_SUCCESS;
 	}
 	to = sr_qp_route(r->ctx, r->ctx->qps.object[r->q->number], o->w->target >> SR_QP_BITS);
 	if (to)
-		deliver(r, o, av, to, o->w->target);
+		sr_ud_deliver(r, o, &from, to, o->w->target);
 	return IBV_WC_SUCCESS;
 }

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Between hosts, inside: a context's connections to contexts of other hosts, and what each of its queue pairs that leads
+ * there has under way. The protocol is in doc/softrdma-protocol.md.
+ *
+ * Locks, in this order:
+ *
+ *   sq_lock of an unreliable datagram QP | net_conn.lock | sq_lock of another QP | rx_lock | CQ's
+ *   net.lock: the tables of connections and of QPs; a leaf, but that a connection's lock may be taken before it
+ *
+ * A connection's lock covers its socket, its buffers, and the net_qp of each queue pair that goes over it. Nobody sleeps
+ * or waits for the network with a lock held.
+ */
+#pragma once
+
+#include "base/thread.h"
+#include "softrdma/engine.h"
+#include "softrdma/net_wire.h"
+
+#define NET_IN (64u << 10)
+#define NET_OUT (32u << 10)
+#define NET_SMALL 2048u	     /* payloads up to this are copied to be sent */
+#define NET_BUFFERED 8192u   /* payloads up to this are taken from the buffer in one piece */
+#define NET_READS 16u	     /* not answered, a queue pair */
+#define NET_GUESTS 64u
+#define NET_KEY_MAX 256u
+#define NET_SECOND 1000000000ull
+#define NET_MS 1000000ull
+
+struct net_name {
+	uint8_t gid[16];
+	uint32_t index;
+};
+
+/* What an event of wait_fd is about. */
+enum net_tag { NET_TAG_EVENT, NET_TAG_TIMER, NET_TAG_LISTENER, NET_TAG_SOCKETS, NET_TAG_GUEST };
+
+enum net_conn_state { NET_DOWN, NET_DIALLING, NET_GREETING, NET_UP };
+
+/* Where the payload of the frame that is being sent comes from. */
+enum net_source { NET_FROM_NOTHING, NET_FROM_REQUEST, NET_FROM_ANSWER, NET_FROM_SPILL };
+
+struct net_answer {
+	uint32_t seq;
+	uint32_t atomic; /* the value is there already */
+	uint32_t rkey, pd, length, offset;
+	uint64_t address;
+	uint64_t value;
+};
+
+enum net_due { NET_DUE_ACK = 1, NET_DUE_NAK = 2, NET_DUE_READY = 4 };
+
+enum net_wait { NET_GOES, NET_WAITS_RNR, NET_WAITS_ABSENT };
+
+/* A queue pair that leads to another host. Never freed while the context lives: recycled. */
+struct net_qp {
+	struct sr_qp *qp; /* NULL: free */
+	struct net_conn *_Atomic conn;
+	struct list link; /* conn->qps; or net->free_qps */
+	uint32_t qpn, dest_qpn, life;
+	uint16_t dest_site;
+	int unreliable;
+
+	/* Requester; numbers are those of the send ring. */
+	struct list send_link; /* conn->sending; empty: not on it */
+	struct list busy_link; /* conn->busy */
+	uint32_t base;	       /* number of the request with seq 0 */
+	uint32_t next, next_offset;
+	uint32_t sent; /* behind the furthest one ever begun */
+	uint32_t acked;
+	uint32_t read_done, read_offset;
+	uint32_t reads, atomics; /* under way */
+	uint32_t fault, fault_at; /* a final status, and whose */
+	enum net_wait wait;
+	uint32_t tries, rnr_tries;
+	uint64_t resume_ns, progress_ns;
+
+	/* Responder. */
+	struct list due_link; /* conn->due */
+	uint32_t due;
+	uint32_t rx_life, rx_known, expected, rx_offset;
+	uint32_t nak_status, nak_timer;
+	uint32_t answer_head, answer_tail;
+	struct net_answer answer[NET_READS];
+	uint32_t result_seq[NET_READS];
+	uint64_t result[NET_READS];
+};
+
+struct net_conn {
+	struct list link; /* net->conns */
+	struct sr_net *net;
+	struct net_name name;
+	struct lock lock;
+	enum net_conn_state state;
+	int fd;
+	int dialled; /* by us */
+	int watched_out;
+	int refused; /* the last dial was: nobody is there */
+	uint64_t dial_since, dial_limit_ns, dial_next, up_since;
+	struct net_hello hello; /* ours of this dial */
+	struct list qps, sending, due, busy;
+	int urgent; /* what is due should not wait for the next poll */
+
+	/* Out: frames and small payloads, then one large payload. */
+	uint32_t out_at, out_end;
+	enum net_source source;
+	struct net_qp *source_qp;
+	uint32_t source_number; /* of the request */
+	uint32_t source_offset, source_left;
+	char *spill;
+
+	/* In. */
+	uint32_t in_at, in_end;
+	int in_frame, large, discard;
+	struct net_qp *in_qp; /* whom the long payload is for */
+	uint32_t left;
+	struct net_frame f;
+	char out[NET_OUT] __attribute__((aligned(64)));
+	char in[NET_IN];
+};
+
+/* A connection that was accepted and has not shown its proof. */
+struct net_guest {
+	int fd; /* -1: free */
+	uint32_t address;
+	uint32_t got;
+	uint64_t since;
+	struct net_hello theirs, ours;
+	uint8_t proof[NET_MAC];
+	int greeted;
+};
+
+struct sr_net {
+	struct sr_context *ctx;
+	uint8_t gid[16];
+	uint32_t key_length;
+	uint8_t key[NET_KEY_MAX];
+	int listen_fd, wait_fd, sockets_fd, event_fd, timer_fd;
+	struct lock lock;
+	struct list conns, free_qps;
+	struct net_conn *_Atomic single; /* the only connection with a socket; NULL: none or several */
+	_Atomic uint32_t nr_open;
+	struct net_qp *_Atomic qp[SR_MAX_QP];
+	_Atomic uint64_t timer_due; /* 0: it does not run */
+	struct net_guest guest[NET_GUESTS];
+	_Atomic int stopping;
+	int started;
+	/* The thread leaves the sockets to who polls. */
+	_Atomic uint32_t polls;
+	uint32_t polls_seen, idle_wakes;
+	int left_to_polls;
+	uint64_t complain_ns; /* what error lines have cost so far; not before then */
+	struct raw_thread thread;
+	char *stack;
+};
+
+static inline int net_before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
+
+/* net_address.c: 0, or -ENOENT: this user's hosts are no fabric; -EACCES and so on: something is wrong with the key. */
+int net_address_find(uint32_t *ret_address, uint32_t *ret_mask);
+int net_key_read(uint8_t key[NET_KEY_MAX], uint32_t *ret_length, int complain);
+void net_map(uint8_t gid[16], uint32_t address);
+void net_proof(const struct sr_net *net, char side, const struct net_hello *dialler, const struct net_hello *listener,
+	       uint8_t ret[NET_MAC]);
+int net_proof_equal(const uint8_t a[NET_MAC], const uint8_t b[NET_MAC]);
+
+/* net_conn.c: with the connection's lock held. */
+struct net_conn *net_conn_get(struct sr_net *net, const struct net_name *name);
+void net_conn_dial(struct net_conn *c);
+/* @why: NULL when nothing is wrong. */
+void net_conn_break(struct net_conn *c, const char *why);
+/* Goes on with a dial; what a socket that can be written to means before it is up. */
+void net_conn_greet(struct net_conn *c);
+/* A guest's socket becomes the connection's. 0, or -EEXIST: our own dial is to stay. */
+int net_conn_adopt(struct net_conn *c, int fd);
+void net_conn_up(struct net_conn *c, int dialled);
+void net_conn_clock(struct net_conn *c, uint64_t now);
+void net_conn_close(struct net_conn *c);
+void net_hello_make(struct sr_net *net, struct net_hello *h);
+/* Events of the socket. */
+void net_conn_watch(struct net_conn *c, int out);
+int net_host_answers(struct net_conn *c, uint64_t within_ns);
+
+/* net_guest.c: who connects to us. By the thread alone. */
+void net_guests_accept(struct sr_net *net);
+void net_guest_read(struct sr_net *net, uint32_t number);
+void net_guests_expire(struct sr_net *net, uint64_t now);
+
+/* net_tx.c */
+/* Sends what there is to send until the socket takes no more. */
+void net_pump(struct net_conn *c);
+/* A frame by itself, if there is room. 0 or -EAGAIN. */
+int net_frame_put(struct net_conn *c, const struct net_frame *f, struct pieces *payload);
+/* What is still to be sent of @n's payload is copied: its memory may go. */
+void net_spill(struct net_conn *c, struct net_qp *n);
+void net_due_add(struct net_conn *c, struct net_qp *n, uint32_t what);
+
+/* net_rx.c */
+/* Takes in what has come, up to a limit. 1: something had. */
+int net_receive(struct net_conn *c);
+
+/* net_request.c: the requester's side. */
+/* It may have something to send. */
+void net_request_start(struct net_conn *c, struct net_qp *n);
+/* After a post or a move: sq_lock held. */
+void net_request_run(struct net_conn *c, struct net_qp *n);
+/* Puts the next fragment into the buffer. 1: more may follow; 0: nothing more to send now. sq_lock held. */
+int net_request_stage(struct net_conn *c, struct net_qp *n);
+int net_request_pieces(struct net_conn *c, struct net_qp *n, uint32_t number, uint32_t offset, uint32_t length,
+		       struct pieces *p);
+void net_request_sent(struct net_conn *c, struct net_qp *n);
+void net_acked(struct net_conn *c, const struct net_frame *f);
+void net_refused(struct net_conn *c, const struct net_frame *f);
+void net_resumed(struct net_conn *c, const struct net_frame *f);
+/* The memory for a fragment of a READ's answer; then that it is there. */
+struct net_qp *net_data_accept(struct net_conn *c, const struct net_frame *f);
+int net_data_pieces(struct net_conn *c, struct net_qp *n, const struct net_frame *f, uint32_t offset, uint32_t length, struct pieces *p);
+void net_data_done(struct net_conn *c, struct net_qp *n, const struct net_frame *f);
+/* After a connection broke: all over again from the oldest. */
+void net_request_again(struct net_conn *c, struct net_qp *n);
+void net_request_rewind(struct net_conn *c, struct net_qp *n, uint32_t number);
+/* The clock of a queue pair. When it has to be looked at again; 0: never. */
+uint64_t net_request_clock(struct net_conn *c, struct net_qp *n, uint64_t now);
+void net_flush(struct net_conn *c, struct net_qp *n);
+void net_stop(struct net_conn *c, struct net_qp *n);
+
+/* net_respond.c: the responder's side. */
+/* NULL: the payload is dropped. */
+struct net_qp *net_request_accept(struct net_conn *c, const struct net_frame *f);
+void net_request_take(struct net_conn *c, struct net_qp *n, const struct net_frame *f, char *payload);
+/* Locks the queue pair and says where @length bytes from @offset go; 0, or -1: refused, nothing is locked. */
+int net_place_lock(struct net_conn *c, struct net_qp *n, const struct net_frame *f, uint32_t offset, uint32_t length,
+		   struct pieces *p);
+void net_place_unlock(struct net_qp *n);
+void net_fragment_done(struct net_conn *c, struct net_qp *n, const struct net_frame *f);
+/* As net_place_lock, for the answer to a READ. */
+int net_answer_lock(struct net_conn *c, struct net_qp *n, uint32_t offset, uint32_t length, struct pieces *p);
+void net_respond_reset(struct net_qp *n);
+struct net_qp *net_qp_find(struct net_conn *c, uint32_t qpn);
+
+/* net_ud.c */
+void net_datagram_take(struct net_conn *c, const struct net_frame *f, char *payload);
+
+/* net_thread.c */
+int net_thread_start(struct sr_net *net);
+void net_thread_stop(struct sr_net *net);
+void net_timer_set(struct sr_net *net, uint64_t due);
+uint64_t net_now(void);
+
+/* What @length bytes from @offset of @all are. */
+void net_cut(const struct pieces *all, uint32_t offset, uint32_t length, struct pieces *ret);

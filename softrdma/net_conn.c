@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Owns the connections to other contexts: one for each, made when it is first named, kept until the context is closed,
+ * with a socket or without.
+ *
+ *   DOWN -- something to send --> DIALLING -- connected, HELLO sent --> GREETING -- their HELLO, our PROOF --> UP
+ *   DOWN -- a guest has shown its proof (net_guest.c) --> UP          any -- break --> DOWN
+ *
+ * A break loses nothing but time: each queue pair begins again with its oldest request that is not complete.
+ */
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "softrdma/net.h"
+
+#define DIAL_FIRST_NS (60 * NET_MS) /* for a connection; then doubled */
+#define GREET_NS NET_SECOND	    /* and for the other's hello */
+#define DIAL_LONGEST_NS (4 * NET_SECOND)
+#define CROSSING_NS (250 * NET_MS)
+#define DIAL_AGAIN_NS (10 * NET_MS)
+
+/* Linux 6.15. A lost packet is sent again after 20 ms, not 200, which acknowledgements must not be late for. */
+#define RTO_MIN_US 45
+#define DELACK_MAX_US 46
+#define RTO_US 20000
+#define DELACK_US 5000
+
+struct net_conn *net_conn_get(struct sr_net *net, const struct net_name *name)
+{
+	struct net_conn *c;
+
+	lock_acquire(&net->lock);
+	list_each(c, &net->conns, link)
+		if (c->name.index == name->index && !memcmp(c->name.gid, name->gid, sizeof(name->gid)))
+			goto out;
+	c = arena_alloc(&net->ctx->arena, sizeof(*c));
+	if (!c)
+		goto out;
+	c->net = net;
+	c->name = *name;
+	c->fd = -1;
+	c->dial_limit_ns = DIAL_FIRST_NS;
+	list_init(&c->qps);
+	list_init(&c->sending);
+	list_init(&c->due);
+	list_init(&c->busy);
+	list_add_tail(&net->conns, &c->link);
+out:
+	lock_release(&net->lock);
+	return c;
+}
+
+static void single_renew(struct sr_net *net)
+{
+	struct net_conn *c, *single = NULL;
+	uint32_t n = 0;
+
+	lock_acquire(&net->lock);
+	list_each(c, &net->conns, link) {
+		if (c->state == NET_DOWN)
+			continue;
+		single = c;
+		n++;
+	}
+	atomic_store(&net->single, n == 1 ? single : NULL);
+	atomic_store(&net->nr_open, n);
+	lock_release(&net->lock);
+}
+
+void net_conn_watch(struct net_conn *c, int out)
+{
+	struct epoll_event ev = { .events = EPOLLIN | (out ? EPOLLOUT : 0u), .data.ptr = c };
+
+	if (out == c->watched_out)
+		return;
+	c->watched_out = out;
+	RAW4(SYS_epoll_ctl, c->net->sockets_fd, EPOLL_CTL_MOD, c->fd, &ev);
+}
+
+static void fd_take(struct net_conn *c, int fd, int out)
+{
+	struct epoll_event ev = { .events = EPOLLIN | (out ? EPOLLOUT : 0u), .data.ptr = c };
+	const int one = 1, rto = RTO_US, delack = DELACK_US;
+
+	c->fd = fd;
+	c->watched_out = out;
+	c->in_at = c->in_end = c->out_at = c->out_end = 0;
+	c->in_frame = 0;
+	RAW5(SYS_setsockopt, fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	RAW5(SYS_setsockopt, fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &one, sizeof(one));
+	RAW5(SYS_setsockopt, fd, IPPROTO_TCP, RTO_MIN_US, &rto, sizeof(rto));
+	RAW5(SYS_setsockopt, fd, IPPROTO_TCP, DELACK_MAX_US, &delack, sizeof(delack));
+	RAW4(SYS_epoll_ctl, c->net->sockets_fd, EPOLL_CTL_ADD, fd, &ev);
+}
+
+static void fd_close(struct net_conn *c)
+{
+	struct linger now = { .l_onoff = 1 };
+
+	if (c->fd < 0)
+		return;
+	/* What waits to be sent is worth nothing any more. */
+	RAW5(SYS_setsockopt, c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	close(c->fd);
+	c->fd = -1;
+}
+
+static void name_show(const struct net_conn *c, char *buf, size_t size)
+{
+	const uint8_t *a = c->name.gid + 12;
+
+	fm_format(buf, size, "%u.%u.%u.%u:%u", a[0], a[1], a[2], a[3], NET_PORT + c->name.index);
+}
+
+void net_conn_break(struct net_conn *c, const char *why)
+{
+	struct net_qp *n;
+	char name[40];
+
+	if (why) {
+		name_show(c, name, sizeof(name));
+		log_error("connection to %s closed: %s", name, why);
+	}
+	/* One that has just come up was not wanted, as a rule: the other's comes. */
+	c->dial_next = net_now() + (c->state == NET_UP && !why && net_now() - c->up_since > CROSSING_NS ? 0 : DIAL_AGAIN_NS);
+	fd_close(c);
+	c->state = NET_DOWN;
+	c->source = NET_FROM_NOTHING;
+	c->out_at = c->out_end = c->in_at = c->in_end = 0;
+	c->in_frame = c->urgent = 0;
+	list_each(n, &c->qps, link) {
+		net_respond_reset(n);
+		net_request_again(c, n);
+	}
+	if (!list_empty(&c->busy))
+		net_timer_set(c->net, c->dial_next);
+	single_renew(c->net);
+}
+
+static int dial(struct net_conn *c)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)(NET_PORT + c->name.index)) };
+	struct sockaddr_in from = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
+	long r;
+
+	if (fd < 0)
+		return -errno;
+	memcpy(&to.sin_addr, c->name.gid + 12, 4);
+	memcpy(&from.sin_addr, c->net->gid + 12, 4);
+	RAW5(SYS_setsockopt, fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof(one));
+	RAW3(SYS_bind, fd, &from, sizeof(from));
+	fd_take(c, fd, 1);
+	r = RAW3(SYS_connect, fd, &to, sizeof(to));
+	return r == -EINPROGRESS ? 0 : (int)r;
+}
+
+/* A dial that gets nowhere: a lost first packet is said again by TCP after a second only. */
+void net_conn_dial(struct net_conn *c)
+{
+	uint64_t now = net_now();
+	int err;
+
+	if (now < c->dial_next)
+		return;
+	c->state = NET_DIALLING;
+	c->dialled = 1;
+	c->dial_since = now;
+	err = dial(c);
+	single_renew(c->net);
+	net_timer_set(c->net, now + c->dial_limit_ns);
+	if (err) {
+		c->refused = err == -ECONNREFUSED;
+		net_conn_break(c, NULL);
+	}
+}
+
+void net_hello_make(struct sr_net *net, struct net_hello *h)
+{
+	*h = (struct net_hello){ .magic = NET_MAGIC, .version = NET_VERSION, .length = sizeof(*h),
+				 .index = net->ctx->seg->index };
+	memcpy(h->gid, net->gid, sizeof(h->gid));
+	if (RAW3(SYS_getrandom, h->nonce, sizeof(h->nonce), 0) != sizeof(h->nonce))
+		log_error("no random numbers");
+}
+
+static int connected(struct net_conn *c)
+{
+	int err = 0;
+	socklen_t len = sizeof(err);
+	long n;
+
+	RAW5(SYS_getsockopt, c->fd, SOL_SOCKET, SO_ERROR, &err, &len);
+	c->refused = err == ECONNREFUSED;
+	if (err)
+		return -err;
+	net_hello_make(c->net, &c->hello);
+	n = RAW6(SYS_sendto, c->fd, &c->hello, sizeof(c->hello), MSG_NOSIGNAL, 0, 0);
+	if (n == -EAGAIN) /* not yet: who polls asks without an event */
+		return 0;
+	if (n != sizeof(c->hello))
+		return -EPIPE;
+	c->state = NET_GREETING;
+	net_conn_watch(c, 0);
+	return 0;
+}
+
+static const char *hello_check(struct net_conn *c, struct net_hello *theirs)
+{
+	uint8_t proof[NET_MAC];
+	int err = net_hello_decode(c->in, sizeof(*theirs), theirs);
+
+	if (err == -EPROTONOSUPPORT)
+		return "it speaks another version of the protocol";
+	if (err)
+		return "what answers is no softrdma";
+	net_proof(c->net, 'S', &c->hello, theirs, proof);
+	if (!net_proof_equal(proof, theirs->proof))
+		return "it has another key";
+	if (theirs->index != c->name.index || memcmp(theirs->gid, c->name.gid, sizeof(theirs->gid)))
+		return "it has another name";
+	return NULL;
+}
+
+void net_conn_up(struct net_conn *c, int dialled)
+{
+	struct net_qp *n;
+
+	c->state = NET_UP;
+	c->up_since = net_now();
+	c->dialled = dialled;
+	c->refused = 0;
+	c->dial_limit_ns = DIAL_FIRST_NS;
+	list_each(n, &c->qps, link)
+		net_request_start(c, n);
+	single_renew(c->net);
+	net_pump(c);
+}
+
+static void greeted(struct net_conn *c)
+{
+	struct net_hello theirs;
+	const char *wrong;
+	uint8_t proof[NET_MAC];
+	long n = RAW6(SYS_recvfrom, c->fd, c->in + c->in_end, sizeof(theirs) - c->in_end, MSG_DONTWAIT, 0, 0);
+
+	if (n == -EAGAIN || n == -EINTR)
+		return;
+	if (n <= 0) {
+		net_conn_break(c, NULL);
+		return;
+	}
+	c->in_end += (uint32_t)n;
+	if (c->in_end < sizeof(theirs))
+		return;
+	wrong = hello_check(c, &theirs);
+	if (wrong) {
+		c->dial_next = 0;
+		net_conn_break(c, wrong);
+		c->dial_next = net_now() + NET_SECOND;
+		return;
+	}
+	c->in_end = 0;
+	net_proof(c->net, 'C', &c->hello, &theirs, proof);
+	if (RAW6(SYS_sendto, c->fd, proof, sizeof(proof), MSG_NOSIGNAL, 0, 0) != sizeof(proof))
+		net_conn_break(c, NULL);
+	else
+		net_conn_up(c, 1);
+}
+
+void net_conn_greet(struct net_conn *c)
+{
+	if (c->state == NET_DIALLING && connected(c))
+		net_conn_break(c, NULL);
+	if (c->state == NET_GREETING)
+		greeted(c);
+}
+
+static int is_lower(const struct net_conn *c)
+{
+	const struct sr_net *net = c->net;
+	int order = memcmp(net->gid, c->name.gid, sizeof(c->name.gid));
+
+	return order ? order < 0 : net->ctx->seg->index < c->name.index;
+}
+
+/* Is a dial of ours under way, or has it come through while the other's was? */
+static int is_crossing(const struct net_conn *c)
+{
+	if (c->state == NET_DIALLING || c->state == NET_GREETING)
+		return 1;
+	return c->state == NET_UP && c->dialled && net_now() - c->up_since < CROSSING_NS;
+}
+
+/* Of two dials that cross that of the lower name stays. Later, who dials has lost his connection, and the old one is worth nothing. */
+int net_conn_adopt(struct net_conn *c, int fd)
+{
+	if (is_crossing(c) && is_lower(c))
+		return -EEXIST;
+	if (c->state != NET_DOWN)
+		net_conn_break(c, NULL);
+	fd_take(c, fd, 0);
+	net_conn_up(c, 0);
+	return 0;
+}
+
+/* Dials that take too long. */
+void net_conn_clock(struct net_conn *c, uint64_t now)
+{
+	uint64_t end;
+
+	if (c->state != NET_DIALLING && c->state != NET_GREETING)
+		return;
+	end = c->dial_since + c->dial_limit_ns + (c->state == NET_GREETING ? GREET_NS : 0);
+	if (now < end) {
+		net_timer_set(c->net, end);
+		return;
+	}
+	if (c->dial_limit_ns < DIAL_LONGEST_NS)
+		c->dial_limit_ns *= 2;
+	net_conn_break(c, NULL);
+}
+
+int net_host_answers(struct net_conn *c, uint64_t within_ns)
+{
+	struct tcp_info info = { 0 };
+	socklen_t len = sizeof(info);
+
+	if (c->state != NET_UP || RAW5(SYS_getsockopt, c->fd, IPPROTO_TCP, TCP_INFO, &info, &len))
+		return 0;
+	/* In milliseconds, by the kernel's tick. */
+	return (uint64_t)info.tcpi_last_ack_recv * NET_MS <= within_ns + 4 * NET_MS;
+}
+
+void net_conn_close(struct net_conn *c)
+{
+	fd_close(c);
+	c->state = NET_DOWN;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What comes in on a connection. Frames, and payloads up to NET_BUFFERED bytes with them, are read into a buffer; the rest of a longer
+ * payload is read straight to where it belongs, which is looked up and checked again for each read, together with what follows
+ * it.
+ *
+ * A frame that breaks a bound ends the connection. One that means nothing to us (a queue pair that is gone, a number that
+ * is over) is read and dropped.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/sys.h"
+#include "softrdma/net.h"
+
+#define READS 16	/* in a row */
+#define FOLLOWS 4096u /* bytes behind a long payload that are read with it */
+
+static void frame_small(struct net_conn *c, char *payload)
+{
+	const struct net_frame *f = &c->f;
+	struct net_qp *n;
+	struct pieces p;
+	uint32_t i, at = 0;
+
+	switch (f->type) {
+	case NET_REQUEST:
+		n = net_request_accept(c, f);
+		if (n)
+			net_request_take(c, n, f, payload);
+		break;
+	case NET_ACK:
+		net_acked(c, f);
+		break;
+	case NET_NAK:
+		net_refused(c, f);
+		break;
+	case NET_DATA:
+		n = net_data_accept(c, f);
+		if (!n || net_data_pieces(c, n, f, 0, f->length, &p))
+			break;
+		for (i = 0; i < p.n; at += (uint32_t)p.v[i++].iov_len)
+			memcpy(p.v[i].iov_base, payload + at, p.v[i].iov_len);
+		net_data_done(c, n, f);
+		break;
+	case NET_READY:
+		net_resumed(c, f);
+		break;
+	case NET_DATAGRAM:
+		net_datagram_take(c, f, payload);
+		break;
+	default:
+		break;
+	}
+}
+
+/* ---- long payloads ---- */
+
+static void large_begin(struct net_conn *c)
+{
+	struct net_qp *n = NULL;
+
+	if (c->f.type == NET_REQUEST)
+		n = net_request_accept(c, &c->f);
+	else if (c->f.type == NET_DATA)
+		n = net_data_accept(c, &c->f);
+	c->discard = !n;
+	c->in_qp = n;
+}
+
+static void large_end(struct net_conn *c)
+{
+	if (c->discard)
+		return;
+	if (c->f.type == NET_REQUEST)
+		net_fragment_done(c, c->in_qp, &c->f);
+	else
+		net_data_done(c, c->in_qp, &c->f);
+}
+
+/* Where the rest goes. 0: locked, if it is a request's; -1: nowhere any more. */
+static int large_lock(struct net_conn *c, struct pieces *p)
+{
+	uint32_t offset = c->f.length - c->left;
+	int err = -1;
+
+	if (!c->discard && c->f.type == NET_REQUEST)
+		err = net_place_lock(c, c->in_qp, &c->f, offset, c->left, p);
+	else if (!c->discard)
+		err = net_data_pieces(c, c->in_qp, &c->f, offset, c->left, p);
+	if (err)
+		c->discard = 1;
+	return err;
+}
+
+static void large_unlock(struct net_conn *c)
+{
+	if (c->f.type == NET_REQUEST)
+		net_place_unlock(c->in_qp);
+}
+
+/* What of it the buffer has. */
+static void large_take(struct net_conn *c)
+{
+	uint32_t have = c->in_end - c->in_at, i, part;
+	char *from = c->in + c->in_at;
+	struct pieces p;
+
+	if (have > c->left)
+		have = c->left;
+	c->in_at += have;
+	if (!have)
+		return;
+	if (large_lock(c, &p)) {
+		c->left -= have;
+		return;
+	}
+	c->left -= have;
+	for (i = 0; have; i++, have -= part) {
+		part = p.v[i].iov_len < have ? (uint32_t)p.v[i].iov_len : have;
+		memcpy(p.v[i].iov_base, from, part);
+		from += part;
+	}
+	large_unlock(c);
+}
+
+/* ---- the buffer ---- */
+
+/* 1: a frame was taken; 0: more has to come; or -EPROTO. */
+static int frame_next(struct net_conn *c)
+{
+	uint32_t have = c->in_end - c->in_at;
+
+	if (!c->in_frame) {
+		if (have < sizeof(c->f))
+			return 0;
+		if (net_frame_decode(c->in + c->in_at, have, &c->f))
+			return -EPROTO;
+		c->in_at += sizeof(c->f);
+		have -= sizeof(c->f);
+		c->in_frame = 1;
+		c->left = c->f.length;
+		c->large = c->left > NET_BUFFERED;
+		if (c->large)
+			large_begin(c);
+	}
+	if (c->large) {
+		large_take(c);
+		if (c->left)
+			return 0;
+		c->in_frame = 0;
+		large_end(c);
+		return 1;
+	}
+	if (have < c->left)
+		return 0;
+	c->in_at += c->left;
+	c->in_frame = 0;
+	frame_small(c, c->in + c->in_at - c->left);
+	return 1;
+}
+
+static long read_dropped(struct net_conn *c)
+{
+	/* TCP's own: the bytes are gone without being copied. */
+	long n = RAW6(SYS_recvfrom, c->fd, NULL, c->left, MSG_DONTWAIT | MSG_TRUNC, 0, 0);
+
+	if (n > 0)
+		c->left -= (uint32_t)n;
+	return n;
+}
+
+static long read_long(struct net_conn *c)
+{
+	struct iovec v[SR_MAX_SGE + 3];
+	struct msghdr m = { .msg_iov = v };
+	struct pieces p;
+	long n;
+
+	if (c->discard || large_lock(c, &p))
+		return read_dropped(c);
+	memcpy(v, p.v, p.n * sizeof(*v));
+	v[p.n] = (struct iovec){ c->in, FOLLOWS };
+	m.msg_iovlen = p.n + 1;
+	n = RAW3(SYS_recvmsg, c->fd, &m, MSG_DONTWAIT);
+	large_unlock(c);
+	if (n <= 0)
+		return n;
+	c->in_at = 0;
+	c->in_end = n > c->left ? (uint32_t)n - c->left : 0;
+	c->left -= (uint32_t)n - c->in_end;
+	return n;
+}
+
+static long read_more(struct net_conn *c)
+{
+	uint32_t have = c->in_end - c->in_at;
+	long n;
+
+	if (c->in_frame && c->large) /* the buffer is empty */
+		return read_long(c);
+	if (!have) {
+		c->in_at = c->in_end = 0;
+	} else if (NET_IN - c->in_end < NET_BUFFERED + sizeof(c->f)) {
+		memmove(c->in, c->in + c->in_at, have);
+		c->in_at = 0;
+		c->in_end = have;
+	}
+	n = RAW6(SYS_recvfrom, c->fd, c->in + c->in_end, NET_IN - c->in_end, MSG_DONTWAIT, 0, 0);
+	if (n > 0)
+		c->in_end += (uint32_t)n;
+	return n;
+}
+
+int net_receive(struct net_conn *c)
+{
+	int i, r, got = 0;
+	long n;
+
+	for (i = 0; i < READS && c->state == NET_UP; i++) {
+		n = read_more(c);
+		if (n == -EINTR)
+			continue;
+		if (n == -EAGAIN)
+			break;
+		if (n <= 0) {
+			net_conn_break(c, NULL);
+			return 1;
+		}
+		got = 1;
+		do
+			r = frame_next(c);
+		while (r > 0);
+		if (r < 0) {
+			net_conn_break(c, "what it says is not understood");
+			return 1;
+		}
+	}
+	return got;
+}

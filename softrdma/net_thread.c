@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The thread of a context that other hosts reach, its clock, and how it shares the sockets with those who poll.
+ *
+ * It is a bare clone, as libc need not know of it: all signals blocked, a zeroed block as thread pointer, which is enough
+ * for errno. It sleeps in epoll_wait until something comes or the clock says so.
+ *
+ *   wait_fd     event | timer | listener | guests | sockets_fd
+ *   sockets_fd  the connections' sockets; pollers ask it too
+ *
+ * Where a program spins in ibv_poll_cq, a thread that wakes for each packet only to find it taken costs the spinner's
+ * processor. So after some such wakes it leaves the sockets to who polls, looks each millisecond whether anybody still
+ * does, and takes them back when nobody did.
+ */
+#include "softrdma/net.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+
+#define STACK (128u << 10)
+#define TLS (64u << 10)
+#define IDLE_WAKES 8
+#define LOOK_NS NET_MS
+#define SLICE_NS 100000 /* short: it may interrupt who spins */
+
+uint64_t net_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * NET_SECOND + (uint64_t)ts.tv_nsec;
+}
+
+void net_timer_set(struct sr_net *net, uint64_t due)
+{
+	struct itimerspec its = { .it_value = { (time_t)(due / NET_SECOND), (long)(due % NET_SECOND) } };
+	uint64_t now = atomic_load(&net->timer_due);
+
+	while (!now || due < now)
+		if (atomic_compare_exchange_weak(&net->timer_due, &now, due)) {
+			RAW4(SYS_timerfd_settime, net->timer_fd, TFD_TIMER_ABSTIME, &its, NULL);
+			return;
+		}
+}
+
+/* ---- the clock ---- */
+
+static struct net_conn *conn_next(struct sr_net *net, struct net_conn *c)
+{
+	struct list *l;
+
+	lock_acquire(&net->lock);
+	l = c ? c->link.next : net->conns.next;
+	lock_release(&net->lock);
+	return l == &net->conns ? NULL : container_of(l, struct net_conn, link);
+}
+
+static void conn_tick(struct net_conn *c, uint64_t now)
+{
+	struct net_qp *n, *tmp;
+	uint64_t due;
+
+	net_conn_clock(c, now);
+	list_each_safe(n, tmp, &c->busy, busy_link) {
+		due = net_request_clock(c, n, now);
+		if (due)
+			net_timer_set(c->net, due);
+	}
+	net_pump(c);
+}
+
+static void tick(struct sr_net *net)
+{
+	uint64_t expired, now = net_now();
+	struct net_conn *c;
+
+	raw_read(net->timer_fd, &expired, sizeof(expired));
+	atomic_store(&net->timer_due, 0);
+	net_guests_expire(net, now);
+	for (c = conn_next(net, NULL); c; c = conn_next(net, c)) {
+		lock_acquire(&c->lock);
+		conn_tick(c, now);
+		lock_release(&c->lock);
+	}
+}
+
+/* ---- the sockets ---- */
+
+/* 1: there was something. */
+static int conn_event(struct net_conn *c)
+{
+	int got = 0;
+
+	if (c->state == NET_UP) {
+		got = net_receive(c);
+		if (c->state == NET_UP || !list_empty(&c->sending))
+			net_pump(c);
+	} else if (c->state != NET_DOWN) {
+		net_conn_greet(c);
+		got = 1;
+	}
+	return got;
+}
+
+static int sockets_serve(struct sr_net *net)
+{
+	struct epoll_event ev[16];
+	long i, n = RAW4(SYS_epoll_wait, net->sockets_fd, ev, 16, 0);
+	int got = 0;
+
+	for (i = 0; i < n; i++) {
+		struct net_conn *c = ev[i].data.ptr;
+
+		lock_acquire(&c->lock);
+		got |= conn_event(c);
+		lock_release(&c->lock);
+	}
+	return got;
+}
+
+static void sockets_leave(struct sr_net *net, int leave)
+{
+	struct epoll_event ev = { .events = leave ? 0 : EPOLLIN, .data.u64 = NET_TAG_SOCKETS };
+
+	net->left_to_polls = leave;
+	net->idle_wakes = 0;
+	RAW4(SYS_epoll_ctl, net->wait_fd, EPOLL_CTL_MOD, net->sockets_fd, &ev);
+}
+
+static void sockets_woke(struct sr_net *net)
+{
+	uint32_t polls = atomic_load(&net->polls);
+
+	if (sockets_serve(net) || polls == net->polls_seen) {
+		net->idle_wakes = 0;
+	} else if (++net->idle_wakes >= IDLE_WAKES) {
+		sockets_leave(net, 1);
+		net_timer_set(net, net_now() + LOOK_NS);
+	}
+	net->polls_seen = polls;
+}
+
+static void pollers_look(struct sr_net *net)
+{
+	uint32_t polls = atomic_load(&net->polls);
+
+	if (polls == net->polls_seen) {
+		sockets_leave(net, 0);
+		return;
+	}
+	net->polls_seen = polls;
+	net_timer_set(net, net_now() + LOOK_NS);
+}
+
+/* By ibv_poll_cq, when its queue is empty. */
+void sr_net_poll(struct sr_context *ctx)
+{
+	struct sr_net *net = ctx->net;
+	struct net_conn *c = atomic_load_explicit(&net->single, memory_order_relaxed);
+
+	atomic_store_explicit(&net->polls, atomic_load_explicit(&net->polls, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	if (!c) {
+		if (atomic_load_explicit(&net->nr_open, memory_order_relaxed))
+			sockets_serve(net);
+		return;
+	}
+	if (!lock_try(&c->lock))
+		return;
+	if (c->state == NET_UP) {
+		/* What became due at the last poll had its chance to go with a request of the program's. */
+		if (!list_empty(&c->due) || c->watched_out)
+			net_pump(c);
+		if (net_receive(c) && c->state == NET_UP && c->urgent)
+			net_pump(c);
+	} else if (c->state != NET_DOWN) {
+		net_conn_greet(c);
+	}
+	lock_release(&c->lock);
+}
+
+/* ---- the thread ---- */
+
+static void serve(struct sr_net *net, uint64_t tag)
+{
+	switch (tag) {
+	case NET_TAG_EVENT:
+		break;
+	case NET_TAG_TIMER:
+		tick(net);
+		if (net->left_to_polls)
+			pollers_look(net);
+		break;
+	case NET_TAG_LISTENER:
+		net_guests_accept(net);
+		break;
+	case NET_TAG_SOCKETS:
+		sockets_woke(net);
+		break;
+	default:
+		net_guest_read(net, (uint32_t)(tag - NET_TAG_GUEST));
+	}
+}
+
+static void thread_main(void *arg)
+{
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} slice = { .size = sizeof(slice), .nice = 0, .runtime = SLICE_NS };
+	struct sr_net *net = arg;
+	struct epoll_event ev[8];
+	long i, n;
+
+	slice.nice = 20 - (int32_t)RAW2(SYS_getpriority, 0, 0);
+	RAW3(SYS_sched_setattr, 0, &slice, 0); /* Linux 6.12; before, and where it is refused: as any thread */
+	RAW2(SYS_prctl, 15 /* PR_SET_NAME */, "softrdma");
+	while (!atomic_load(&net->stopping)) {
+		n = RAW4(SYS_epoll_wait, net->wait_fd, ev, 8, -1);
+		for (i = 0; i < n; i++)
+			serve(net, ev[i].data.u64);
+	}
+}
+
+/* The canary and the guard are the caller's: compiled code reads them there. */
+static void *tcb_make(char *at)
+{
+	uint64_t self = (uintptr_t)at, canary, guard;
+
+	__asm__("movq %%fs:40, %0" : "=r"(canary));
+	__asm__("movq %%fs:48, %0" : "=r"(guard));
+	memcpy(at, &self, 8);
+	memcpy(at + 16, &self, 8);
+	memcpy(at + 40, &canary, 8);
+	memcpy(at + 48, &guard, 8);
+	return at;
+}
+
+static int watch(struct sr_net *net, int fd, uint64_t tag)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = tag };
+
+	return (int)RAW4(SYS_epoll_ctl, net->wait_fd, EPOLL_CTL_ADD, fd, &ev);
+}
+
+int net_thread_start(struct sr_net *net)
+{
+	int err = watch(net, net->event_fd, NET_TAG_EVENT);
+
+	if (!err)
+		err = watch(net, net->timer_fd, NET_TAG_TIMER);
+	if (!err)
+		err = watch(net, net->listen_fd, NET_TAG_LISTENER);
+	if (!err)
+		err = watch(net, net->sockets_fd, NET_TAG_SOCKETS);
+	if (err)
+		return err;
+	net->stack = mmap(NULL, STACK + TLS + FM_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (net->stack == MAP_FAILED) {
+		net->stack = NULL;
+		return -ENOMEM;
+	}
+	return raw_thread_spawn_apart(&net->thread, tcb_make(net->stack + STACK + TLS), false, thread_main, net,
+				      net->stack, STACK);
+}
+
+void net_thread_stop(struct sr_net *net)
+{
+	uint64_t one = 1;
+
+	if (!net->stack)
+		return;
+	atomic_store(&net->stopping, 1);
+	raw_write(net->event_fd, &one, sizeof(one));
+	if (net->thread.tid)
+		raw_thread_join(&net->thread);
+	munmap(net->stack, STACK + TLS + FM_PAGE_SIZE);
+}
