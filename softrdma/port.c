@@ -137,18 +137,40 @@ uint32_t sr_devices(void)
 	return number_of("SOFTRDMA_DEVICES", SR_MAX_DEVICES);
 }
 
-/* The first is there always, so that no port is without. */
+static uint32_t digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return (uint32_t)(c - '0');
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? (uint32_t)(c - 'a' + 10) : 16;
+}
+
+/* Decimal or 0x; the libc's reading of numbers asks for the thread's locale. Moves *s behind it. */
+static uint32_t parse(const char **s)
+{
+	uint32_t base = 10, v = 0;
+
+	if ((*s)[0] == '0' && ((*s)[1] | 0x20) == 'x') {
+		base = 16;
+		*s += 2;
+	}
+	for (; digit(**s) < base && v <= 0xffff; ++*s)
+		v = v * base + digit(**s);
+	return v;
+}
+
+/* One is there always, so that no port is without. */
 static void pkeys_read(struct sr_context *ctx)
 {
 	const char *s = getenv("SOFTRDMA_PKEYS");
-	char *end;
 
-	for (; s && *s && ctx->pkeys < SR_MAX_PKEYS; s = *end ? end + 1 : end) {
-		unsigned long key = strtoul(s, &end, 0);
+	while (s && *s && ctx->pkeys < SR_MAX_PKEYS) {
+		uint32_t key = parse(&s);
 
-		if (end == s || key > 0xffff || !(key & 0x7fff))
+		if (key > 0xffff || !(key & 0x7fff) || (*s && *s != ','))
 			break;
 		ctx->pkey[ctx->pkeys++] = (uint16_t)key;
+		s += *s == ',';
 	}
 	if (!ctx->pkeys)
 		ctx->pkey[ctx->pkeys++] = 0xffff;

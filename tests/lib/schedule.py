@@ -96,7 +96,8 @@ def script_items(stage, suite):
 
 
 def long_items(stage):
-    return [Item('rdma', [stage.top / 'tests/rdma/test-jobs', '--long'], exclusive=True, limit=6 * 3600)]
+    scripts = ('test-jobs', 'test-softrdma')
+    return [Item('rdma', [stage.top / 'tests/rdma' / s, '--long'], exclusive=True, limit=6 * 3600) for s in scripts]
 
 
 def run_item(options, stage, item):
