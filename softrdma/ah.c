@@ -46,8 +46,12 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 
 	if (!err && attr->is_global && attr->grh.dgid.raw[0] == 0xff)
 		err = -sr_groups_map(ctx);
+	if (!err)
+		err = -sr_count(&ctx->ahs, SR_MAX_AH);
 	ah = err ? NULL : arena_alloc(&ctx->arena, sizeof(*ah));
 	if (!ah) {
+		if (!err)
+			atomic_fetch_sub(&ctx->ahs, 1);
 		errno = err ? err : ENOMEM;
 		return NULL;
 	}
@@ -62,6 +66,7 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 	struct sr_context *ctx = sr_context(ah->context);
 
 	atomic_fetch_sub(&sr_pd(ah->pd)->users, 1);
+	atomic_fetch_sub(&ctx->ahs, 1);
 	arena_free(&ctx->arena, sr_ah(ah));
 	return 0;
 }

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -95,6 +96,7 @@ struct sr_context {
 	uint64_t rng;
 	uint32_t objects; /* that the program has not destroyed */
 	uint32_t next_pd;
+	_Atomic uint32_t pds, ahs;
 	uint32_t windows;
 	uint64_t huge_ns; /* spent on putting huge pages together */
 	struct sr_ids mrs, qps, cqs, srqs, channels;
@@ -258,6 +260,15 @@ void sr_shm_free(struct sr_context *ctx, void *p, size_t size);
 int sr_shm_reserve(struct sr_context *ctx, uint64_t off, uint64_t len);
 int sr_socket_path(struct sr_context *ctx, struct sockaddr_un *sa, uint32_t index, uint32_t number);
 uint64_t sr_random(struct sr_context *ctx);
+
+/* One more of a kind of which there are not more than @max; 0 or -ENOMEM. */
+static inline int sr_count(_Atomic uint32_t *n, uint32_t max)
+{
+	if (atomic_fetch_add(n, 1) < max)
+		return 0;
+	atomic_fetch_sub(n, 1);
+	return -ENOMEM;
+}
 
 /* ids.c */
 int sr_ids_init(struct sr_context *ctx, struct sr_ids *ids, uint32_t n);

@@ -9,8 +9,14 @@
 
 static struct sr_pd *pd_new(struct ibv_context *context)
 {
-	struct sr_pd *pd = arena_alloc(&sr_context(context)->arena, sizeof(*pd) + SR_SLACK);
+	struct sr_context *ctx = sr_context(context);
+	struct sr_pd *pd = NULL;
 
+	if (!sr_count(&ctx->pds, SR_MAX_PD)) {
+		pd = arena_alloc(&ctx->arena, sizeof(*pd) + SR_SLACK);
+		if (!pd)
+			atomic_fetch_sub(&ctx->pds, 1);
+	}
 	if (!pd) {
 		errno = ENOMEM;
 		return NULL;
@@ -43,6 +49,7 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *ibpd)
 		atomic_fetch_sub(&pd->parent->users, 1);
 	if (pd->td)
 		atomic_fetch_sub(&pd->td->users, 1);
+	atomic_fetch_sub(&sr_context(ibpd->context)->pds, 1);
 	arena_free(&sr_context(ibpd->context)->arena, pd);
 	return 0;
 }

@@ -35,6 +35,8 @@
 #define SR_MAX_WR 16384u
 #define SR_MAX_CQE (1u << 18)
 #define SR_MAX_MODERATION 65535u /* completions, microseconds */
+#define SR_MAX_PD 32768u
+#define SR_MAX_AH 131072u
 #define SR_MAX_MSG (1u << 31)
 #define SR_MAX_DM (64u << 20)
 

@@ -38,6 +38,8 @@ enum {
 	NOTIFY = IBV_QP_EN_SQD_ASYNC_NOTIFY,
 	DRD = IBV_QP_MAX_DEST_RD_ATOMIC,
 	DEST = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+	THEIRS = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+	OURS = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
 	RETRY = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
 };
 
@@ -70,6 +72,25 @@ static const struct legal table[] = {
 	{ IBV_QPT_RC, IBV_QPS_RTS, IBV_QPS_SQD, 0, NOTIFY },
 	{ IBV_QPT_RC, IBV_QPS_SQD, IBV_QPS_RTS, 0, CUR | ACC | RNR | MIG },
 	{ IBV_QPT_RC, IBV_QPS_SQD, IBV_QPS_SQD, 0, PORT | AV | RETRY | DRD | ACC | P | RNR | MIG },
+
+	/* The two halves of an extended connection; what is the other half's may be said to each. */
+	{ IBV_QPT_XRC_SEND, IBV_QPS_RESET, IBV_QPS_INIT, P | PORT | ACC, THEIRS },
+	{ IBV_QPT_XRC_SEND, IBV_QPS_INIT, IBV_QPS_INIT, 0, P | PORT | ACC | THEIRS },
+	{ IBV_QPT_XRC_SEND, IBV_QPS_INIT, IBV_QPS_RTR, DEST, ACC | P | THEIRS },
+	{ IBV_QPT_XRC_SEND, IBV_QPS_RTR, IBV_QPS_RTS, SPSN | RETRY, CUR | ACC | MIG | THEIRS },
+	{ IBV_QPT_XRC_SEND, IBV_QPS_RTS, IBV_QPS_RTS, 0, CUR | ACC | MIG | THEIRS },
+	{ IBV_QPT_XRC_SEND, IBV_QPS_RTS, IBV_QPS_SQD, 0, NOTIFY | THEIRS },
+	{ IBV_QPT_XRC_SEND, IBV_QPS_SQD, IBV_QPS_RTS, 0, CUR | ACC | MIG | THEIRS },
+	{ IBV_QPT_XRC_SEND, IBV_QPS_SQD, IBV_QPS_SQD, 0, PORT | AV | RETRY | ACC | P | MIG | THEIRS },
+
+	{ IBV_QPT_XRC_RECV, IBV_QPS_RESET, IBV_QPS_INIT, P | PORT | ACC, OURS },
+	{ IBV_QPT_XRC_RECV, IBV_QPS_INIT, IBV_QPS_INIT, 0, P | PORT | ACC | OURS },
+	{ IBV_QPT_XRC_RECV, IBV_QPS_INIT, IBV_QPS_RTR, DEST | DRD | RNR, ACC | P | OURS },
+	{ IBV_QPT_XRC_RECV, IBV_QPS_RTR, IBV_QPS_RTS, SPSN | IBV_QP_TIMEOUT, CUR | ACC | RNR | MIG | OURS },
+	{ IBV_QPT_XRC_RECV, IBV_QPS_RTS, IBV_QPS_RTS, 0, CUR | ACC | RNR | MIG | OURS },
+	{ IBV_QPT_XRC_RECV, IBV_QPS_RTS, IBV_QPS_SQD, 0, NOTIFY | OURS },
+	{ IBV_QPT_XRC_RECV, IBV_QPS_SQD, IBV_QPS_RTS, 0, CUR | ACC | RNR | MIG | OURS },
+	{ IBV_QPT_XRC_RECV, IBV_QPS_SQD, IBV_QPS_SQD, 0, PORT | AV | IBV_QP_TIMEOUT | DRD | ACC | P | RNR | MIG | OURS },
 };
 
 static const int every_bit[] = { CUR, NOTIFY, ACC, P, PORT, Q, AV, IBV_QP_PATH_MTU, IBV_QP_TIMEOUT, IBV_QP_RETRY_CNT,
@@ -87,12 +108,20 @@ static const struct legal *legal_find(enum ibv_qp_type type, enum ibv_qp_state f
 	return NULL;
 }
 
+static struct ibv_xrcd *domain;
+
+static struct ibv_qp *qp_make(struct end *e, enum ibv_qp_type type)
+{
+	struct ibv_qp_init_attr_ex init = { .send_cq = e->scq, .recv_cq = e->rcq, .qp_type = type, .pd = e->pd, .xrcd = domain,
+					    .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } };
+
+	init.comp_mask = type == IBV_QPT_XRC_RECV ? IBV_QP_INIT_ATTR_XRCD : IBV_QP_INIT_ATTR_PD;
+	return ibv_create_qp_ex(e->ctx, &init);
+}
+
 static struct ibv_qp *qp_in(struct end *e, enum ibv_qp_type type, enum ibv_qp_state state)
 {
-	struct ibv_qp_init_attr init = { .send_cq = e->scq, .recv_cq = e->rcq, .qp_type = type,
-					 .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1,
-						  .max_recv_sge = 1 } };
-	struct ibv_qp *qp = ibv_create_qp(e->pd, &init);
+	struct ibv_qp *qp = qp_make(e, type);
 	struct ibv_qp_attr a = { .qp_state = state };
 
 	die_unless(qp);
@@ -154,7 +183,8 @@ static int one_move(struct end *e, enum ibv_qp_type type, enum ibv_qp_state from
 {
 	const struct legal *l = legal_find(type, from, to);
 	int any = to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET);
-	int required = l ? l->required : 0, allowed = l ? l->required | l->optional : 0, bad = 0;
+	int half = type == IBV_QPT_XRC_SEND ? THEIRS : type == IBV_QPT_XRC_RECV ? OURS : 0;
+	int required = l ? l->required : 0, allowed = l ? l->required | l->optional : half, bad = 0;
 	size_t i;
 
 	if (!l && !any)
@@ -173,17 +203,21 @@ static int one_move(struct end *e, enum ibv_qp_type type, enum ibv_qp_state from
 
 static void test_moves(void **state)
 {
-	static const enum ibv_qp_type types[] = { IBV_QPT_UD, IBV_QPT_UC, IBV_QPT_RC };
+	static const enum ibv_qp_type types[] = { IBV_QPT_UD, IBV_QPT_UC, IBV_QPT_RC, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV };
+	struct ibv_xrcd_init_attr x = { .fd = -1, .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS };
 	int t, from, to, bad = 0;
 	struct end e;
 
 	end_open(&e, 0, SIZE);
-	for (t = 0; t < 3; t++)
+	domain = ibv_open_xrcd(e.ctx, &x);
+	assert_non_null(domain);
+	for (t = 0; t < 5; t++)
 		for (from = IBV_QPS_RESET; from <= IBV_QPS_ERR; from++)
 			for (to = IBV_QPS_RESET; to <= IBV_QPS_ERR; to++)
-				if (from != IBV_QPS_SQE || types[t] != IBV_QPT_RC)
+				if (from != IBV_QPS_SQE || types[t] == IBV_QPT_UC || types[t] == IBV_QPT_UD)
 					bad += one_move(&e, types[t], (enum ibv_qp_state)from, (enum ibv_qp_state)to);
 	assert_int_equal(bad, 0);
+	assert_int_equal(ibv_close_xrcd(domain), 0);
 	end_close(&e);
 }
 
