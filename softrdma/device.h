@@ -229,6 +229,7 @@ struct sr_qp {
 	int build_err;
 	int extended;
 	struct sr_xrcd *xrcd;
+	int opened; /* another handle of a target: xrc.c */
 	uint32_t number;
 	_Atomic uint32_t async_acked, async_taken;
 	_Atomic uint32_t failure; /* enum sr_failure */
@@ -310,6 +311,8 @@ int sr_access_check(uint32_t access);
 void sr_domains_fill(struct verbs_context *v);
 void sr_device_memory_fill(struct verbs_context *v);
 void sr_xrc_fill(struct verbs_context *v);
+void sr_qp_close(struct sr_qp *qp);
+enum ibv_qp_state sr_opened_state(const struct sr_qp *qp);
 void sr_cq_ex_fill(struct verbs_context *v);
 
 /* mw.c */

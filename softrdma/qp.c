@@ -281,6 +281,12 @@ EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 {
 	struct sr_qp *qp = sr_qp(ibqp);
 
+	if (unlikely(qp->opened)) {
+		*attr = (struct ibv_qp_attr){ .qp_state = sr_opened_state(qp) };
+		attr->cur_qp_state = ibqp->state = attr->qp_state;
+		*init = (struct ibv_qp_init_attr){ .qp_context = ibqp->qp_context, .qp_type = ibqp->qp_type };
+		return 0;
+	}
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = ibqp->state = atomic_load(&qp->shm->state);
 	attr->cap = qp->cap;
@@ -299,6 +305,10 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 	uint32_t acked;
 	int attached;
 
+	if (unlikely(qp->opened)) {
+		sr_qp_close(qp);
+		return 0;
+	}
 	lock_acquire(&ctx->lock);
 	attached = sr_qp_is_member(ctx, qp->number);
 	lock_release(&ctx->lock);

@@ -256,6 +256,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask
 	enum ibv_qp_state from, to;
 	int err;
 
+	if (unlikely(qp->opened)) /* whose attributes its maker keeps */
+		return EOPNOTSUPP;
 	mask = applicable(ibqp->qp_type, mask);
 	if (unlikely(ctx->net) && mask == IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
 		sr_net_detach(ctx, qp);

@@ -52,7 +52,6 @@ void sr_unsupported_fill(struct verbs_context *v)
 	SET(v, create_wq, refuse);
 	SET(v, ibv_destroy_flow, refuse_code);
 	SET(v, ibv_create_flow, refuse);
-	SET(v, open_qp, refuse);
 }
 
 EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,

@@ -290,12 +290,78 @@ static void test_domains(void **state)
 	close(fd);
 }
 
+/* Another process has a target open: it sees it move, and sees it gone; its own end leaves the target as it is. */
+static int opener(int sock)
+{
+	struct ibv_xrcd_init_attr x = { .oflags = O_CREAT, .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS };
+	struct ibv_qp_open_attr o = { .comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
+				      .qp_type = IBV_QPT_XRC_RECV };
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct ibv_xrcd *other;
+	struct ibv_qp *qp;
+	struct end e;
+
+	die_unless(read(sock, &o.qp_num, 4) == 4);
+	end_open(&e, 0, 4096);
+	x.fd = open("/tmp", O_RDONLY);
+	o.xrcd = ibv_open_xrcd(e.ctx, &x);
+	x.fd = -1;
+	other = ibv_open_xrcd(e.ctx, &x);
+	die_unless(o.xrcd && other);
+	qp = ibv_open_qp(e.ctx, &o);
+	die_unless(qp && qp->qp_num == o.qp_num && qp->state == IBV_QPS_INIT);
+	die_unless(ibv_close_xrcd(o.xrcd) == EBUSY);
+	die_unless(ibv_modify_qp(qp, &(struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR }, IBV_QP_STATE) == EOPNOTSUPP);
+	die_unless(!ibv_destroy_qp(qp));
+	o.qp_num++; /* the initiator beside it, or nobody */
+	die_unless(!ibv_open_qp(e.ctx, &o) && errno == EINVAL);
+	o.qp_num--;
+	qp = ibv_open_qp(e.ctx, &o);
+	die_unless(qp);
+	meet(sock); /* moves to RTS */
+	meet(sock);
+	die_unless(!ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) && attr.qp_state == IBV_QPS_RTS && init.qp_type == IBV_QPT_XRC_RECV);
+	meet(sock); /* ends */
+	meet(sock);
+	die_unless(!ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) && attr.qp_state == IBV_QPS_ERR);
+	die_unless(!ibv_destroy_qp(qp) && !ibv_open_qp(e.ctx, &o));
+	o.xrcd = (die_unless(!ibv_close_xrcd(o.xrcd)), other);
+	die_unless(!ibv_open_qp(e.ctx, &o) && !ibv_close_xrcd(other));
+	end_close(&e);
+	return 0;
+}
+
+static void test_open(void **state)
+{
+	int fd, sock;
+	struct xend x;
+	pid_t pid;
+
+	if (getenv("OVER_PLUGIN")) /* it has no other handles */
+		skip();
+	fd = open("/tmp", O_RDONLY);
+	pid = spawn_end(opener, &sock);
+	xend_open(&x, fd);
+	die_unless(write(sock, &x.tgt->qp_num, 4) == 4);
+	meet(sock);
+	qp_to_rts(x.tgt, x.ini->qp_num, &x.e);
+	meet(sock);
+	meet(sock);
+	xend_close(&x);
+	meet(sock);
+	assert_int_equal(reap(pid), 0);
+	close(fd);
+	close(sock);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_operations),
 		cmocka_unit_test(test_domains),
 		cmocka_unit_test(test_death),
+		cmocka_unit_test(test_open),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
