@@ -10,7 +10,8 @@
 
 struct verbs_builder {
 	struct lock lock;
-	int err; /* what is wrong with the row, told by wr_complete */
+	int held; /* as verbs_lock_acquire said */
+	int err;  /* what is wrong with the row, told by wr_complete */
 	uint32_t count, capacity, max_sge, max_inline;
 	struct ibv_send_wr *wr;
 	struct ibv_sge *sge; /* max_sge of each request */
@@ -49,14 +50,18 @@ static void wr_start(struct ibv_qp_ex *ex)
 {
 	struct verbs_builder *b = builder_of(ex);
 
-	lock_acquire(&b->lock);
+	int held = verbs_lock_acquire(&b->lock);
+
+	b->held = held;
 	b->count = 0;
 	b->err = 0;
 }
 
 static void wr_abort(struct ibv_qp_ex *ex)
 {
-	lock_release(&builder_of(ex)->lock);
+	struct verbs_builder *b = builder_of(ex);
+
+	verbs_lock_release(&b->lock, b->held);
 }
 
 /* All of them, or none: room for all is there before the first is posted. */
@@ -68,11 +73,11 @@ static int wr_complete(struct ibv_qp_ex *ex)
 
 	for (uint32_t i = 0; i + 1 < b->count; i++)
 		b->wr[i].next = &b->wr[i + 1];
-	if (!r && b->count)
+	if (!r && b->count > 1)
 		r = verbs_post_room(shadow_qp(&ex->qp_base), b->count);
 	if (!r && b->count)
 		r = verbs_post_send(&ex->qp_base, b->wr, &bad);
-	lock_release(&b->lock);
+	verbs_lock_release(&b->lock, b->held);
 	return r;
 }
 
