@@ -188,6 +188,7 @@ static void shm_apply(struct sr_context *ctx, struct sr_qp *qp, enum ibv_qp_stat
 	q->retry_cnt = qp->attr.retry_cnt;
 	q->rnr_retry = qp->attr.rnr_retry;
 	q->own_rnr_timer = qp->attr.min_rnr_timer;
+	q->dest_rd = qp->attr.max_dest_rd_atomic;
 	if (mask & IBV_QP_PORT) {
 		q->port = qp->attr.port_num;
 		q->site = sr_own_site(ctx, q->port);

@@ -321,6 +321,9 @@ static int moved(int err)
 
 int sr_remote_check(struct sr_run *r, struct op *o, uint32_t access, uint64_t len, uint64_t *ret_va)
 {
+	/* Too many READs and atomics (IBA 9.9.3): one that keeps nothing for them answers none. */
+	if (unlikely(!o->d->dest_rd) && access != IBV_ACCESS_REMOTE_WRITE)
+		return sr_refuse(r, o, IBV_WC_REM_INV_REQ_ERR);
 	if (!(o->d->access & access) ||
 	    sr_rkey_check(o->to->seg, o->w->rkey, o->w->remote_addr, len, access, o->pd, o->d->qpn, ret_va))
 		return sr_refuse(r, o, IBV_WC_REM_ACCESS_ERR);

@@ -269,6 +269,7 @@ struct sr_shm_qp {
 	uint32_t own_rnr_timer; /* told to the other end */
 	uint32_t min_rnr_timer; /* as the other end told */
 	uint32_t timeout, retry_cnt, rnr_retry;
+	uint32_t dest_rd; /* READs and atomics that it answers at a time; 0: none at all */
 	uint32_t number; /* in the owner */
 	uint64_t send_cq, recv_cq, rq, sq, bounce; /* offsets */
 	uint64_t xrcd;

@@ -172,6 +172,48 @@ static void test_atomic_faults(void **state)
 }
 
 /* What is wrong with the requester's own memory is not the responder's business. */
+/* A queue pair that was told to answer no READs and no atomics. */
+static void test_no_resources(void **state)
+{
+	const int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+
+	for (int atomic = 0; atomic < 2; atomic++) {
+		struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .ah_attr = { .port_num = 1 } };
+		struct ibv_send_wr wr = { .opcode = atomic ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_RDMA_READ, .num_sge = 1,
+					  .send_flags = SIG };
+		struct ibv_sge s = { .length = 8 };
+		struct pair p;
+
+		end_open(&p.a, 1, SIZE);
+		end_open(&p.b, 1, SIZE);
+		end_connect_to(&p.a, &p.b.me);
+		p.b.other = p.a.me;
+		a.ah_attr.dlid = p.a.me.lid;
+		a.dest_qp_num = p.a.me.qpn[0];
+		qp_to_init(p.b.qp[0], ALL_ACCESS);
+		assert_int_equal(ibv_modify_qp(p.b.qp[0], &a, rtr), 0);
+		die_unless(!post(&p.a, 0, 7, IBV_WR_RDMA_WRITE, 0, 8, 0, SIG)); /* that it does */
+		good_wc(p.a.scq, 7);
+		expect_async(&p.b, IBV_EVENT_COMM_EST);
+		s.addr = (uintptr_t)p.a.buf;
+		s.lkey = p.a.mr->lkey;
+		wr.sg_list = &s;
+		if (atomic) {
+			wr.wr.atomic.remote_addr = p.b.me.addr;
+			wr.wr.atomic.rkey = p.b.me.rkey;
+		} else {
+			wr.wr.rdma.remote_addr = p.b.me.addr;
+			wr.wr.rdma.rkey = p.b.me.rkey;
+		}
+		wr.wr_id = 8;
+		die_unless(!post_wr(&p.a, 0, &wr));
+		expect_wc(p.a.scq, 8, IBV_WC_REM_INV_REQ_ERR);
+		expect_async(&p.b, IBV_EVENT_QP_REQ_ERR);
+		pair_close(&p);
+	}
+}
+
 static void test_local_faults(void **state)
 {
 	struct pair p;
@@ -409,7 +451,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_remote_access),	    cmocka_unit_test(test_region_rights),
-		cmocka_unit_test(test_atomic_faults),	    cmocka_unit_test(test_local_faults),
+		cmocka_unit_test(test_no_resources), cmocka_unit_test(test_atomic_faults),	    cmocka_unit_test(test_local_faults),
 		cmocka_unit_test(test_receive_faults),	    cmocka_unit_test(test_receiver_not_ready),
 		cmocka_unit_test(test_sleeping_sender),	    cmocka_unit_test(test_unreachable),
 		cmocka_unit_test(test_limits),		    cmocka_unit_test(test_states),
