@@ -28,6 +28,7 @@
 
 #define SPINS_MIN 8
 #define SPINS_MAX 256
+#define SPINS_IN_VAIN 65536
 
 /* The first completion that was neither polled nor told of; may be the tail. */
 static uint32_t cq_untold(struct sr_shm_cq *cq)
@@ -236,21 +237,26 @@ static void wc_fill(const struct sr_cqe *c, struct ibv_wc *wc)
 /*
  * There is no hardware that works while a program spins: on a host with more spinners than processors the one that
  * is waited for may need this one's. How many empty polls go before a yield follows from what came of the last: if
- * it brought the completion, fewer, for both share a processor; if spinning did, more.
+ * it brought the completion, fewer, for both share a processor; if spinning did, more. Yields in vain become seldom: UCX polls under a
+ * spin lock that its other threads wait for, and while we are away with it they get nothing done.
  */
 void sr_cq_polled(struct sr_cq *cq, int got)
 {
 	if (got) {
-		if (cq->yielded)
-			cq->spins = cq->spins > 2 * SPINS_MIN ? cq->spins / 2 : SPINS_MIN;
+		if (cq->yielded && !cq->empty_polls)
+			cq->spins = cq->spins > SPINS_MAX ? SPINS_MAX : cq->spins > 2 * SPINS_MIN ? cq->spins / 2 : SPINS_MIN;
 		else if (cq->empty_polls && cq->spins < SPINS_MAX)
 			cq->spins *= 2;
 		cq->empty_polls = cq->yielded = 0;
 		return;
 	}
-	cq->yielded = ++cq->empty_polls % cq->spins == 0;
-	if (cq->yielded)
-		sched_yield();
+	if (++cq->empty_polls < cq->spins)
+		return;
+	if (cq->yielded && cq->spins < SPINS_IN_VAIN)
+		cq->spins *= 2;
+	cq->empty_polls = 0;
+	cq->yielded = 1;
+	sched_yield();
 }
 
 static inline int ring_poll(struct sr_context *ctx, struct sr_cq *cq, int n, struct ibv_wc *wc)
