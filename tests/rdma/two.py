@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A server and a client, two programs or more, each under softrdma-run or under fermata."""
+import os
+import shutil
+from pathlib import Path
+
+from harness import Failure, Job, Skip, wait_for
+from pairs import listening
+
+
+def in_read(pid):
+    """Where raccept waits. riostream sets its listener's options, which connections inherit, between rlisten and that."""
+    return Path(f'/proc/{pid}/syscall').read_text().split()[0] == '0'
+
+
+class Two:
+    """A server and its client, each under @front; shared memory of their own."""
+
+    def __init__(self, options, folder, under_fermata):
+        self.job = Job(options.bin, folder)
+        self.under_fermata = under_fermata
+        self.shm = Path(f'/dev/shm/softrdma-cm-{os.getuid()}-{os.getpid()}')
+        self.job.env['SOFTRDMA_DIR'] = str(self.shm)
+
+    def start(self, label, argv, **more):
+        if self.under_fermata:
+            return self.job.launch(label, argv, options=['--rdma', 'soft'], **more)
+        return self.job.start(label, [self.job.bin / 'softrdma-run', *argv], **more)
+
+    def cm_listens(self):
+        return any(self.shm.glob('cm-[0-9]-*'))
+
+    def has_group(self):
+        try:
+            return any((self.shm / 'groups').read_bytes())
+        except FileNotFoundError:
+            return False
+
+    def server(self, argv, tcp_port=None, until=None, **more):
+        program = self.start('server', argv, **more)
+
+        def ready():
+            if program.ended():
+                raise Failure(f'the server ended with status {program.returncode}')
+            if argv[0] == 'riostream' and not in_read(program.pid):
+                return False
+            return listening(tcp_port) if tcp_port else (until or self.cm_listens)()
+
+        wait_for(ready, 'the server does not listen')
+        return program
+
+    def end_well(self, *programs):
+        for program in programs:
+            status = program.wait_end()
+            if status:
+                raise Failure(f'{program.label} ended with status {status}')
+
+    def clean(self):
+        self.job.clean()
+        shutil.rmtree(self.shm, ignore_errors=True)
+
+
+def with_two(options, body, under_fermata):
+    def test(folder):
+        two = Two(options, folder, under_fermata)
+        try:
+            return body(two)
+        except Failure as e:
+            raise Failure(f'{e}\n{two.job.describe()}') from None
+        finally:
+            two.clean()
+    return test
+
+
+def need(program):
+    if not shutil.which(program):
+        raise Skip(f'{program} is not installed')
