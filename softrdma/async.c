@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/sys.h"
@@ -23,12 +24,22 @@ int sr_wake_socket(struct sr_context *ctx, uint32_t number)
 	if (fd < 0)
 		return -errno;
 	unlink(sa.sun_path);
-	if (bind(fd, (struct sockaddr *)&sa, (socklen_t)len)) {
-		err = -errno;
+	/* The socket's own mode becomes its name's. */
+	if (fchmod(fd, 0600) || bind(fd, (struct sockaddr *)&sa, (socklen_t)len)) {
+		err = sr_space(-errno);
 		close(fd);
 		return err;
 	}
 	return fd;
+}
+
+void sr_wake_socket_close(struct sr_context *ctx, uint32_t number, int fd)
+{
+	struct sockaddr_un sa;
+
+	sr_socket_path(ctx, &sa, ctx->seg->index, number);
+	unlink(sa.sun_path);
+	close(fd);
 }
 
 /* Nobody there, or a full buffer: nothing to do, it is readable already. */

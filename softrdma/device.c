@@ -120,18 +120,21 @@ static int descriptors_open(struct sr_context *ctx)
 	return ctx->async_sock < 0 ? ctx->async_sock : 0;
 }
 
+/* So many regions are made before an index comes back, and no more: the table of keys takes memory by its highest index. */
+#define MRS_REST 4096
+
 static int tables_init(struct sr_context *ctx)
 {
-	int err = sr_ids_init(ctx, &ctx->mrs, SR_MAX_MR);
+	int err = sr_ids_init(ctx, &ctx->mrs, SR_MAX_MR, 0, MRS_REST);
 
 	if (!err)
-		err = sr_ids_init(ctx, &ctx->qps, SR_MAX_QP);
+		err = sr_ids_init(ctx, &ctx->qps, SR_MAX_QP, (uint32_t)sr_random(ctx), SR_MAX_QP);
 	if (!err)
-		err = sr_ids_init(ctx, &ctx->cqs, SR_MAX_QP);
+		err = sr_ids_init(ctx, &ctx->cqs, SR_MAX_QP, 0, SR_MAX_QP);
 	if (!err)
-		err = sr_ids_init(ctx, &ctx->srqs, SR_MAX_QP);
+		err = sr_ids_init(ctx, &ctx->srqs, SR_MAX_SRQ, (uint32_t)sr_random(ctx), SR_MAX_SRQ);
 	if (!err)
-		err = sr_ids_init(ctx, &ctx->channels, SR_MAX_CHANNEL);
+		err = sr_ids_init(ctx, &ctx->channels, SR_MAX_CHANNEL, 0, SR_MAX_CHANNEL);
 	return err;
 }
 
@@ -143,9 +146,13 @@ static void ids_done(struct sr_context *ctx, struct sr_ids *ids)
 
 static void context_free(struct sr_context *ctx)
 {
-	sr_net_close(ctx);
+	/* In a child its sockets and their epoll sets are the parent's too. */
+	if (!ctx->seg || ctx->seg->pid == raw_getpid())
+		sr_net_close(ctx);
 	if (ctx->seg)
 		sr_segment_destroy(ctx);
+	if (ctx->groups)
+		munmap(ctx->groups, sizeof(*ctx->groups));
 	if (ctx->atomics)
 		munmap(ctx->atomics, FM_PAGE_SIZE);
 	if (ctx->wake_fd >= 0)
@@ -223,8 +230,8 @@ static void peers_shut_out(struct sr_context *ctx)
 
 	sr_groups_leave(ctx);
 	atomic_store(&ctx->seg->ready, SR_CLOSED);
-	for (i = 0; i < SR_MAX_QP; i++) {
-		struct sr_qp *qp = ctx->qps.object[i];
+	for (i = 0; i < ctx->qps.fresh; i++) {
+		struct sr_qp *qp = sr_ids_at(&ctx->qps, i);
 
 		if (!qp)
 			continue;
@@ -241,9 +248,12 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 	struct sr_context *ctx = sr_context(context);
 	struct sr_peer *p, *tmp;
 
-	if (ctx->net)
-		sr_net_stop(ctx);
-	peers_shut_out(ctx);
+	/* A child's copy goes, what it stands for is the parent's. */
+	if (ctx->seg->pid == raw_getpid()) {
+		if (ctx->net)
+			sr_net_stop(ctx);
+		peers_shut_out(ctx);
+	}
 	list_each_safe(p, tmp, &ctx->peers, link) {
 		munmap(p->seg, SR_SEG_SIZE);
 		if (p->mem_fd >= 0)

@@ -26,6 +26,7 @@
 #define SR_MAX_RD_ATOMIC 16
 #define SR_PATH_MAX 96
 #define SR_MAX_CHANNEL 1024u
+#define SR_CLASSES 112u
 #define SR_SLACK 512 /* behind objects that newer headers make longer */
 
 /* Another context's segment, mapped here. The context itself is one too. */
@@ -43,10 +44,12 @@ struct sr_peer {
 	int kept; /* for datagrams; one of the refs */
 };
 
-/* A free list of numbers 0..n-1 that are handed out again as late as can be. */
+/* Numbers 0..n-1. One that was given back comes again when at least @rest others have been given back since. */
 struct sr_ids {
-	uint32_t *ring;
-	uint32_t n, used, first;
+	uint32_t *ring; /* given back */
+	uint32_t n, rest, used;
+	uint32_t start, fresh; /* handed out for the first time: start, start + 1, .. */
+	uint32_t first, back;  /* in the ring */
 	void **object;
 };
 
@@ -82,7 +85,8 @@ struct sr_context {
 	struct rlock *atomics; /* shared by all contexts of the user */
 	struct sr_groups *groups; /* as well; NULL until there is a need */
 	uint64_t seg_bump;
-	uint64_t seg_free[64]; /* by power of two */
+	uint64_t seg_reserved; /* memory is there up to this offset */
+	uint64_t seg_free[SR_CLASSES]; /* by size */
 	uint64_t qp_free;      /* QPs' memory stays QPs': a peer may still look at one that is gone */
 	struct lock lock;      /* objects, ids, the segment's allocator */
 	struct list peers;
@@ -272,9 +276,11 @@ static inline int sr_count(_Atomic uint32_t *n, uint32_t max)
 }
 
 /* ids.c */
-int sr_ids_init(struct sr_context *ctx, struct sr_ids *ids, uint32_t n);
+int sr_ids_init(struct sr_context *ctx, struct sr_ids *ids, uint32_t n, uint32_t start, uint32_t rest);
 int sr_ids_take(struct sr_ids *ids, void *object, uint32_t *ret_id);
 void sr_ids_give(struct sr_ids *ids, uint32_t id);
+/* Each object that there is at some @i below ids->fresh; NULL between. */
+static inline void *sr_ids_at(const struct sr_ids *ids, uint32_t i) { return ids->object[(ids->start + i) % ids->n]; }
 
 /* peer.c: other contexts, their life and their memory. */
 struct sr_peer *sr_peer_get(struct sr_context *ctx, uint32_t index);
@@ -293,7 +299,12 @@ int sr_token_alive(struct sr_context *ctx, uint32_t token);
 int sr_copy(struct sr_context *ctx, struct sr_peer *dst, struct iovec *d, struct sr_peer *src, struct iovec *s,
 	    uint64_t len);
 
-/* mr.c: where @addr..@addr+@len lies in the owner's memory. 0 or -EACCES, -EINVAL (no such key). */
+/* -errno; no room in the shared directory is no memory to those who call. */
+static inline int sr_space(int err) { return err == -ENOSPC || err == -EDQUOT ? -ENOMEM : err; }
+
+/* mr.c: the entry of the key table may be used. 0 or -ENOMEM. ctx->lock held. */
+int sr_key_reserve(struct sr_context *ctx, uint32_t index);
+/* Where @addr..@addr+@len lies in the owner's memory. 0 or -EACCES, -EINVAL (no such key). */
 int sr_key_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
 		 uint64_t *ret_va);
 uint32_t sr_key_make(struct sr_context *ctx, uint32_t index);
@@ -366,6 +377,7 @@ void sr_channels_wake(struct sr_context *ctx);
 void sr_wake(struct sr_context *ctx, uint32_t index, uint32_t number);
 void sr_wake_drain(int sock);
 int sr_wake_socket(struct sr_context *ctx, uint32_t number);
+void sr_wake_socket_close(struct sr_context *ctx, uint32_t number, int fd);
 void sr_async_push(struct sr_context *ctx, struct sr_seg *seg, uint32_t type, uint32_t handle);
 
 /* rq.c */
@@ -468,6 +480,8 @@ struct sr_group *sr_group_find(struct sr_context *ctx, const uint8_t *gid, uint3
 int sr_qp_is_member(struct sr_context *ctx, uint32_t number);
 
 /* qp.c */
+/* Its bounce ring, if there is memory. No lock held. */
+void sr_qp_bounce(struct sr_context *ctx, struct sr_qp *qp);
 /* Takes what a QP has in its completion queues out of them; both locks held. */
 void sr_qp_purge(struct sr_context *ctx, struct sr_qp *qp);
 /*

@@ -26,7 +26,7 @@
 static int channel_open(struct sr_context *ctx, struct sr_channel *ch)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
-	int fd;
+	int fd, err;
 
 	ch->timer_fd = -1;
 	ch->sock = sr_wake_socket(ctx, ch->number + 1);
@@ -36,10 +36,11 @@ static int channel_open(struct sr_context *ctx, struct sr_channel *ch)
 	if (fd >= 0 && !epoll_ctl(fd, EPOLL_CTL_ADD, ch->sock, &ev) &&
 	    !epoll_ctl(fd, EPOLL_CTL_ADD, ctx->timer_fd, &ev))
 		return fd;
+	err = -errno;
 	if (fd >= 0)
 		close(fd);
-	close(ch->sock);
-	return -ENOMEM;
+	sr_wake_socket_close(ctx, ch->number + 1, ch->sock);
+	return err;
 }
 
 EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
@@ -76,13 +77,10 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
 	struct sr_context *ctx = sr_context(channel->context);
 	struct sr_channel *ch = container_of(channel, struct sr_channel, channel);
-	struct sockaddr_un sa;
 
 	if (!list_empty(&ch->cqs))
 		return EBUSY;
-	sr_socket_path(ctx, &sa, ctx->seg->index, ch->number + 1);
-	unlink(sa.sun_path);
-	close(ch->sock);
+	sr_wake_socket_close(ctx, ch->number + 1, ch->sock);
 	if (ch->timer_fd >= 0)
 		close(ch->timer_fd);
 	close(channel->fd);
@@ -146,7 +144,7 @@ void sr_channels_wake(struct sr_context *ctx)
 	uint32_t i;
 
 	lock_acquire(&ctx->lock);
-	for (i = 0; ctx->channels.used && i < SR_MAX_CHANNEL; i++) {
+	for (i = 0; i < ctx->channels.fresh; i++) {
 		struct sr_channel *ch = ctx->channels.object[i];
 
 		if (ch && atomic_load(&ch->sleepers))

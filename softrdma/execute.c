@@ -29,9 +29,9 @@ static const uint16_t rnr_timer[32] = { 65535, 1,   2,   3,   4,   6,	8,    12, 
 
 struct sr_shm_rq *sr_srq_find(struct sr_seg *seg, uint32_t srqn)
 {
-	uint64_t off = atomic_load_explicit(&seg->srq_off[srqn % SR_MAX_QP], memory_order_acquire);
+	uint64_t off = atomic_load_explicit(&seg->srq_off[srqn % SR_MAX_SRQ], memory_order_acquire);
 
-	return off && srqn >> SR_QP_BITS == seg->index ? sr_at(seg, off) : NULL;
+	return off && srqn >> SR_QP_BITS == seg->index && srqn % SR_MAX_QP < SR_MAX_SRQ ? sr_at(seg, off) : NULL;
 }
 
 struct sr_shm_qp *sr_qp_find(struct sr_seg *seg, uint32_t qpn)

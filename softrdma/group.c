@@ -214,7 +214,4 @@ void sr_groups_leave(struct sr_context *ctx)
 	for (i = 0; i < n; i++)
 		if (atomic_exchange(&ctx->seg->member[i].number, 0))
 			group_mark(ctx, ctx->seg->member[i].gid, 0);
-	if (ctx->groups)
-		munmap(ctx->groups, sizeof(*ctx->groups));
-	ctx->groups = NULL;
 }

@@ -28,7 +28,7 @@
 int sr_key_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
 		 uint64_t *ret_va)
 {
-	struct sr_key *k = &seg->key[sr_key_index(key)];
+	struct sr_key *k = sr_key_at(seg, key);
 
 	if (!len) {
 		*ret_va = addr;
@@ -49,7 +49,7 @@ int sr_rkey_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len,
 {
 	int err = sr_key_check(seg, key, addr, len, access, pd, ret_va);
 
-	if (unlikely(err == -EINVAL && !seg->key[sr_key_index(key)].pd))
+	if (unlikely(err == -EINVAL && !sr_key_at(seg, key)->pd))
 		err = sr_window_check(seg, key, addr, len, access, pd, qpn, ret_va);
 	return err;
 }
@@ -59,8 +59,8 @@ uint32_t sr_key_make(struct sr_context *ctx, uint32_t index)
 	uint32_t tag;
 
 	do
-		tag = (uint32_t)(sr_random(ctx) >> 32) & 0xff0000ffu;
-	while (!(tag >> 24));
+		tag = (uint32_t)(sr_random(ctx) >> 32) & SR_KEY_TAG;
+	while (!(tag >> 25));
 	return tag | index << 8;
 }
 
@@ -68,8 +68,8 @@ void sr_keys_settle(struct sr_context *ctx)
 {
 	uint32_t i, left = ctx->qps.used;
 
-	for (i = 0; left && i < SR_MAX_QP; i++) {
-		struct sr_qp *qp = ctx->qps.object[i];
+	for (i = 0; left && i < ctx->qps.fresh; i++) {
+		struct sr_qp *qp = sr_ids_at(&ctx->qps, i);
 
 		if (!qp)
 			continue;
@@ -79,11 +79,30 @@ void sr_keys_settle(struct sr_context *ctx)
 	}
 }
 
+/* Memory for the entries of the table up to @index: some at a time, or what there is. */
+int sr_key_reserve(struct sr_context *ctx, uint32_t index)
+{
+	const uint32_t step = 16 * FM_PAGE_SIZE / sizeof(struct sr_key);
+	uint32_t have = atomic_load(&ctx->seg->keys), want = ALIGN_DOWN(index, step) + step;
+	uint64_t from = offsetof(struct sr_seg, key[have]);
+
+	if (index < have)
+		return 0;
+	want = want > SR_MAX_MR ? SR_MAX_MR : want;
+	if (sr_shm_reserve(ctx, from, offsetof(struct sr_seg, key[want]) - from)) {
+		want = index + 1;
+		if (sr_shm_reserve(ctx, from, offsetof(struct sr_seg, key[want]) - from))
+			return -ENOMEM;
+	}
+	atomic_store_explicit(&ctx->seg->keys, want, memory_order_release);
+	return 0;
+}
+
 static int key_publish(struct sr_context *ctx, struct sr_mr *mr, uint64_t iova, uint32_t access)
 {
 	struct sr_key *k = &ctx->seg->key[mr->index];
 
-	if (sr_shm_reserve(ctx, (uint64_t)((char *)k - (char *)ctx->seg), sizeof(*k)))
+	if (sr_key_reserve(ctx, mr->index))
 		return -ENOMEM;
 	k->access = access;
 	k->pd = sr_pd(mr->mr.pd)->number;

@@ -47,7 +47,7 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	if (!err) {
 		struct sr_key *k = &ctx->seg->key[mw->index];
 
-		err = sr_shm_reserve(ctx, (uint64_t)((char *)k - (char *)ctx->seg), sizeof(*k));
+		err = sr_key_reserve(ctx, mw->index);
 		if (err) {
 			sr_ids_give(&ctx->mrs, mw->index);
 		} else {
@@ -131,7 +131,7 @@ int sr_region_is_bound(struct sr_context *ctx, uint32_t key)
 {
 	uint32_t i;
 
-	for (i = 0; ctx->windows && i < SR_MAX_MR; i++) {
+	for (i = 0; ctx->windows && i < ctx->mrs.fresh; i++) {
 		struct sr_key *k = &ctx->seg->key[i];
 
 		if (ctx->mrs.object[i] && !k->pd && atomic_load(&k->key) && k->region == key)
@@ -172,7 +172,7 @@ static void window_set(struct sr_key *k, const struct sr_wqe *w, uint32_t qpn, u
 /* The window lock held. */
 static int bind_locked(struct sr_run *r, struct sr_wqe *w)
 {
-	struct sr_key *k = &r->src->seg->key[sr_key_index(w->rkey)];
+	struct sr_key *k = sr_key_at(r->src->seg, w->rkey);
 	uint64_t va = 0;
 
 	if (k->pd || k->window_pd != r->q->pd)
@@ -191,7 +191,7 @@ static int bind_locked(struct sr_run *r, struct sr_wqe *w)
 
 int sr_window_invalidate(struct sr_context *ctx, struct sr_seg *seg, uint32_t key, uint32_t pd, uint32_t qpn)
 {
-	struct sr_key *k = &seg->key[sr_key_index(key)];
+	struct sr_key *k = sr_key_at(seg, key);
 	int fits;
 
 	rlock_acquire(ctx, &seg->window_lock, ctx->self.token);
@@ -223,7 +223,7 @@ int sr_window_request(struct sr_run *r, struct sr_wqe *w)
 int sr_window_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
 		    uint32_t qpn, uint64_t *ret_va)
 {
-	struct sr_key *k = &seg->key[sr_key_index(key)], seen;
+	struct sr_key *k = sr_key_at(seg, key), seen;
 
 	if (!key || atomic_load_explicit(&k->key, memory_order_acquire) != key)
 		return -EINVAL;

@@ -12,7 +12,7 @@
 #include "softrdma/device.h"
 #include "softrdma/export.h"
 
-#define QP_SIZE ALIGN_UP(sizeof(struct sr_shm_qp), (size_t)FM_PAGE_SIZE)
+#define QP_SIZE ALIGN_UP(sizeof(struct sr_shm_qp), (size_t)64)
 #define BLOCK_SELF (uint32_t)IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
 #define BOUNCE_SIZE ((size_t)SR_BOUNCE_UNITS * SR_BOUNCE_UNIT)
 
@@ -87,7 +87,7 @@ static int queues_create(struct sr_context *ctx, struct sr_qp *qp, const struct 
 {
 	struct sr_shm_qp *q = qp->shm;
 	uint32_t slots = 1, data = (uint32_t)(cap->max_send_sge * sizeof(struct sr_sge));
-	void *sq, *bounce;
+	void *sq;
 
 	if (data < cap->max_inline_data)
 		data = cap->max_inline_data;
@@ -98,21 +98,31 @@ static int queues_create(struct sr_context *ctx, struct sr_qp *qp, const struct 
 	q->sq_av = (uint32_t)ALIGN_UP(sizeof(struct sr_wqe) + data, (size_t)8);
 	q->sq_stride = (uint32_t)ALIGN_UP(q->sq_av + (q->type == IBV_QPT_UD ? sizeof(struct sr_av) : 0), (size_t)64);
 	sq = sr_shm_alloc(ctx, sq_size(q));
-	bounce = sr_shm_alloc(ctx, BOUNCE_SIZE);
-	if (!sq || !bounce) {
-		sr_shm_free(ctx, sq, sq_size(q));
-		sr_shm_free(ctx, bounce, BOUNCE_SIZE);
+	if (!sq)
 		return -ENOMEM;
-	}
 	q->sq = offset(ctx, sq);
-	q->bounce = offset(ctx, bounce);
 	return 0;
+}
+
+/* Many queue pairs are made and never used: the ring comes when this one may be sent to. There is another way without it. */
+void sr_qp_bounce(struct sr_context *ctx, struct sr_qp *qp)
+{
+	struct sr_shm_qp *q = qp->shm;
+	void *bounce;
+
+	lock_acquire(&ctx->lock);
+	bounce = q->bounce ? NULL : sr_shm_alloc(ctx, BOUNCE_SIZE);
+	if (bounce)
+		q->bounce = offset(ctx, bounce);
+	lock_release(&ctx->lock);
 }
 
 static void queues_destroy(struct sr_context *ctx, struct sr_qp *qp)
 {
 	sr_shm_free(ctx, sr_at(ctx->seg, qp->shm->sq), sq_size(qp->shm));
-	sr_shm_free(ctx, sr_at(ctx->seg, qp->shm->bounce), BOUNCE_SIZE);
+	if (qp->shm->bounce)
+		sr_shm_free(ctx, sr_at(ctx->seg, qp->shm->bounce), BOUNCE_SIZE);
+	qp->shm->bounce = 0;
 }
 
 /* ctx->lock held. */

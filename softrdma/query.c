@@ -34,7 +34,7 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.max_res_rd_atom = SR_MAX_RD_ATOMIC * (int)SR_MAX_QP,
 		.max_qp_init_rd_atom = SR_MAX_RD_ATOMIC,
 		.atomic_cap = IBV_ATOMIC_HCA,
-		.max_srq = SR_MAX_QP,
+		.max_srq = SR_MAX_SRQ,
 		.max_srq_wr = SR_MAX_WR,
 		.max_srq_sge = SR_MAX_SGE,
 		.max_mw = SR_MAX_MR,

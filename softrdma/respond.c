@@ -420,7 +420,7 @@ int sr_place(struct sr_run *r, struct op *o, uint64_t len, struct pieces *there,
 		ring = (struct iovec){ c->data, len };
 		return sr_copy(r->ctx, &r->ctx->self, &ring, o->from, o->local.v, len);
 	}
-	if (len && len <= SR_BOUNCE_MAX && !o->to->local && !o->rq->xrcd) {
+	if (len && len <= SR_BOUNCE_MAX && o->d->bounce && !o->to->local && !o->rq->xrcd) {
 		c->bounce = (uint16_t)bounce_take(o->d, len);
 		c->bounce_end = o->d->bounce_head;
 	}

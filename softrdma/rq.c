@@ -153,8 +153,8 @@ int sr_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_r
 	if (likely(!atomic_load(&srq->rq.shm->waiters)))
 		return err;
 	atomic_store(&srq->rq.shm->waiters, 0);
-	for (i = 0; i < SR_MAX_QP; i++) {
-		struct sr_qp *qp = ctx->qps.object[i];
+	for (i = 0; i < ctx->qps.fresh; i++) {
+		struct sr_qp *qp = sr_ids_at(&ctx->qps, i);
 
 		if (qp && (qp->rq == &srq->rq || qp->shm->type == IBV_QPT_XRC_RECV) &&
 		    atomic_load(&qp->shm->peer_waits))

@@ -7,16 +7,17 @@
  *   DIR/ctx-III    a context's segment, mode 0600; III: its index in hex, the upper half of its QP numbers
  *   DIR/wk-III-N   its sockets for waking: completion channel N, or 0 for asynchronous events
  *   DIR/new-R      a segment being made
- *   DIR/atomics    locks of the atomic operations, for all contexts
- *   DIR/groups     the multicast groups, for all contexts
+ *   DIR/atomics-L  locks of the atomic operations, for all contexts of layout L
+ *   DIR/groups-L   the multicast groups, for all of them
  *
  * Life of a segment's file: it is made and locked (an open-file-description lock, so it works across pid
  * namespaces and goes with its process) under a name of its own, then linked to the first free index: link(2) lets
  * one win. Who finds a ctx-III that nobody locks, locks it, makes sure that the name still leads to the same file,
  * and removes it; as only the holder of a file's lock removes its name, a living one is never removed.
  *
- * Allocation within the segment is by powers of two from a page on, first use by fallocate so that a full /dev/shm
- * is ENOMEM and not a SIGBUS. Free blocks are linked through their first word. Under ctx->lock.
+ * Allocation within the segment is by classes of size, four to a power of two; memory is fetched by fallocate before
+ * its first use, some ahead where there is plenty, so that a full /dev/shm is ENOMEM and not a SIGBUS. Free blocks are
+ * linked through their first word. Under ctx->lock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,6 +31,9 @@
 #include "softrdma/device.h"
 
 #define NAMES 16
+/* A segment's memory from the beginning: its header and the first page of its keys. */
+#define BACKED ALIGN_UP(offsetof(struct sr_seg, key) + FM_PAGE_SIZE, FM_PAGE_SIZE)
+#define AHEAD_MAX (1u << 20)
 
 /* xorshift64*, seeded by the kernel at open. Only for names and tags. */
 uint64_t sr_random(struct sr_context *ctx)
@@ -49,7 +53,7 @@ static int directory_try(const char *dir)
 	if (strlen(dir) > SR_PATH_MAX - 16)
 		return -ENAMETOOLONG;
 	if (mkdir(dir, 0700) && errno != EEXIST)
-		return -errno;
+		return sr_space(-errno);
 	if (lstat(dir, &st))
 		return -errno;
 	return !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077);
@@ -189,12 +193,12 @@ static int file_make(struct sr_context *ctx, char *path)
 	fm_format(path, SR_PATH_MAX + 32, "%s/new-%016lx", ctx->dir, (unsigned long)sr_random(ctx));
 	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
-		return -errno;
+		return sr_space(-errno);
 	err = lock_file(fd);
 	if (!err && ftruncate(fd, SR_SEG_SIZE))
 		err = -errno;
-	if (!err && reserve(fd, 0, offsetof(struct sr_seg, key)))
-		err = -ENOSPC;
+	if (!err && reserve(fd, 0, BACKED))
+		err = -ENOMEM;
 	if (err) {
 		unlink(path);
 		close(fd);
@@ -219,9 +223,9 @@ static int file_link(struct sr_context *ctx, const char *from)
 		if (!link(from, path))
 			return (int)index;
 		if (errno != EEXIST)
-			return -errno;
+			return sr_space(-errno);
 	}
-	return -ENOSPC;
+	return -ENOMEM;
 }
 
 static void header_fill(struct sr_context *ctx, uint32_t index)
@@ -238,7 +242,8 @@ static void header_fill(struct sr_context *ctx, uint32_t index)
 	seg->pid_ns = stat("/proc/self/ns/pid", &st) ? 0 : (uint32_t)st.st_ino;
 	seg->cookie = ctx->cookie;
 	seg->cookie_addr = (uintptr_t)&ctx->cookie;
-	ctx->seg_bump = ALIGN_UP(sizeof(struct sr_seg), FM_PAGE_SIZE);
+	atomic_store(&seg->keys, (BACKED - offsetof(struct sr_seg, key)) / sizeof(struct sr_key));
+	ctx->seg_bump = ctx->seg_reserved = ALIGN_UP(sizeof(struct sr_seg), FM_PAGE_SIZE);
 }
 
 int sr_segment_create(struct sr_context *ctx)
@@ -285,10 +290,12 @@ void sr_segment_destroy(struct sr_context *ctx)
 	struct sweep s = { ctx, ctx->seg->index };
 	char path[SR_PATH_MAX + 32];
 
-	atomic_store(&ctx->seg->ready, SR_CLOSED);
-	raw_dir_each(ctx->dir, sweep_socket, &s);
-	path_of(ctx, path, ctx->seg->index);
-	unlink(path);
+	if (ctx->seg->pid == raw_getpid()) {
+		atomic_store(&ctx->seg->ready, SR_CLOSED);
+		raw_dir_each(ctx->dir, sweep_socket, &s);
+		path_of(ctx, path, ctx->seg->index);
+		unlink(path);
+	}
 	munmap(ctx->seg, SR_SEG_SIZE);
 	close(ctx->seg_fd);
 }
@@ -324,12 +331,12 @@ int sr_shared_map(struct sr_context *ctx, const char *name, size_t size, void **
 	int fd, err = 0;
 	void *p;
 
-	fm_format(path, sizeof(path), "%s/%s", ctx->dir, name);
+	fm_format(path, sizeof(path), "%s/%s-%u", ctx->dir, name, SR_LAYOUT);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
-		return -errno;
+		return sr_space(-errno);
 	if (reserve(fd, 0, size))
-		err = -ENOSPC;
+		err = -ENOMEM;
 	p = err ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (!err && p == MAP_FAILED)
 		err = -errno;
@@ -339,28 +346,51 @@ int sr_shared_map(struct sr_context *ctx, const char *name, size_t size, void **
 	return err;
 }
 
-static unsigned int size_class(size_t size)
+/* The class of @size, and its block's size: 256, 320, 384, 448, 512, 640, .. */
+static unsigned int size_class(size_t size, uint64_t *ret_len)
 {
-	unsigned int c = 12;
+	unsigned int log, quarter;
 
-	while ((1ull << c) < size)
-		c++;
-	return c;
+	size = size < 256 ? 256 : size;
+	log = 63 - (unsigned int)__builtin_clzl(size - 1);
+	quarter = (unsigned int)((size - 1) >> (log - 2)) & 3;
+	*ret_len = (uint64_t)(quarter + 5) << (log - 2);
+	return log * 4 + quarter - 28;
+}
+
+/* Memory up to @end; ahead of need as much as is in use, so that few calls do for many objects. */
+static int room(struct sr_context *ctx, uint64_t end)
+{
+	uint64_t used = ctx->seg_reserved - ALIGN_UP(sizeof(struct sr_seg), FM_PAGE_SIZE);
+	uint64_t to = ALIGN_UP(end + (used < AHEAD_MAX ? used : AHEAD_MAX), FM_PAGE_SIZE);
+
+	if (end <= ctx->seg_reserved)
+		return 0;
+	if (end > SR_SEG_SIZE)
+		return -ENOMEM;
+	if (to > SR_SEG_SIZE || sr_shm_reserve(ctx, ctx->seg_reserved, to - ctx->seg_reserved)) {
+		to = ALIGN_UP(end, FM_PAGE_SIZE);
+		if (sr_shm_reserve(ctx, ctx->seg_reserved, to - ctx->seg_reserved))
+			return -ENOMEM;
+	}
+	ctx->seg_reserved = to;
+	return 0;
 }
 
 void *sr_shm_alloc(struct sr_context *ctx, size_t size)
 {
-	unsigned int c = size_class(size);
-	uint64_t len = 1ull << c, off = ctx->seg_free[c];
-	void *p = sr_at(ctx->seg, off);
+	uint64_t len, off;
+	unsigned int c = size_class(size, &len);
+	void *p;
 
+	off = ctx->seg_free[c];
+	p = sr_at(ctx->seg, off);
 	if (off) {
 		memcpy(&ctx->seg_free[c], p, sizeof(uint64_t));
 		memset(p, 0, len);
 		return p;
 	}
-	if (ctx->seg_bump + len > SR_SEG_SIZE ||
-	    sr_shm_reserve(ctx, ctx->seg_bump, len))
+	if (room(ctx, ctx->seg_bump + len))
 		return NULL;
 	p = sr_at(ctx->seg, ctx->seg_bump);
 	ctx->seg_bump += len;
@@ -369,7 +399,8 @@ void *sr_shm_alloc(struct sr_context *ctx, size_t size)
 
 void sr_shm_free(struct sr_context *ctx, void *p, size_t size)
 {
-	unsigned int c = size_class(size);
+	uint64_t len;
+	unsigned int c = size_class(size, &len);
 
 	if (!p)
 		return;

@@ -200,8 +200,8 @@ static void flushes_end(struct sr_context *ctx)
 
 	lock_acquire(&ctx->lock);
 	atomic_store(&ctx->failures, 0);
-	for (i = 0; i < SR_MAX_QP; i++) {
-		struct sr_qp *qp = ctx->qps.object[i];
+	for (i = 0; i < ctx->qps.fresh; i++) {
+		struct sr_qp *qp = sr_ids_at(&ctx->qps, i);
 		uint32_t seen = SR_FAILURE_SEEN;
 
 		if (!qp || !atomic_compare_exchange_strong(&qp->failure, &seen, SR_FAILURE_DONE))

@@ -22,14 +22,16 @@
 #include "softrdma/rlock.h"
 
 #define SR_MAGIC 0x616d647274666f73ull /* "softrdma" */
-#define SR_LAYOUT 3
+#define SR_LAYOUT 4
 #define SR_SEG_SIZE (1ull << 32)
 
-#define SR_CTX_BITS 12
-#define SR_QP_BITS 12
+#define SR_CTX_BITS 10
+#define SR_QP_BITS 14
 #define SR_MAX_CTX (1u << SR_CTX_BITS)
 #define SR_MAX_QP (1u << SR_QP_BITS)
-#define SR_MAX_MR 65536u
+#define SR_MAX_SRQ 4096u
+#define SR_MAX_MR (1u << 17)
+#define SR_KEY_TAG (~((SR_MAX_MR - 1) << 8)) /* the other bits of a key */
 #define SR_MAX_SGE 32u
 #define SR_MAX_INLINE 256u
 #define SR_MAX_WR 16384u
@@ -112,12 +114,21 @@ struct sr_seg {
 	_Atomic uint32_t async_tail; /* under async_lock */
 	struct sr_async async[SR_ASYNC_SLOTS];
 	struct rlock window_lock; /* changes of windows; readers see by the key that one changed */
+	_Atomic uint32_t keys; /* entries of the key table that are backed by memory; a look at another could be a SIGBUS */
 	_Atomic uint32_t members; /* entries below that were ever used */
 	struct sr_member member[SR_MAX_MEMBER];
 	_Atomic uint64_t qp_off[SR_MAX_QP]; /* 0: no such QP */
-	_Atomic uint64_t srq_off[SR_MAX_QP];
+	_Atomic uint64_t srq_off[SR_MAX_SRQ];
 	struct sr_key key[SR_MAX_MR];
 };
+
+/* The entry that @key names; one of another key where it can name none. */
+static inline struct sr_key *sr_key_at(struct sr_seg *seg, uint32_t key)
+{
+	uint32_t index = sr_key_index(key);
+
+	return &seg->key[index < atomic_load_explicit(&seg->keys, memory_order_acquire) ? index : 0];
+}
 
 enum sr_qp_flag { SR_QP_SIG_ALL = 1, SR_QP_BLOCK_SELF = 2 };
 

@@ -32,7 +32,7 @@ class Two:
 
     def has_group(self):
         try:
-            return any((self.shm / 'groups').read_bytes())
+            return any(any(file.read_bytes()) for file in self.shm.glob('groups-*'))
         except FileNotFoundError:
             return False
 
