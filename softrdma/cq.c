@@ -29,6 +29,8 @@
 #define SPINS_MIN 8
 #define SPINS_MAX 256
 #define SPINS_IN_VAIN 65536
+#define LOOSE(p) atomic_load_explicit(p, memory_order_relaxed)
+#define SET_LOOSE(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
 
 /* The first completion that was neither polled nor told of; may be the tail. */
 static uint32_t cq_untold(struct sr_shm_cq *cq)
@@ -133,18 +135,21 @@ int sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *
 	return -EOVERFLOW;
 }
 
-/* Was the completion of request @seq of @qpn pushed lately? Asked after a death of who may have held this lock too. */
+/*
+ * Is the completion of request @seq of @qpn in the ring? Asked after a death of who may have held this lock too: the next
+ * place may have half an entry, with the position of the one before; that one counts only if it still waits.
+ */
 int sr_cq_contains(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive)
 {
-	uint32_t tail, i;
+	uint32_t tail, i, n;
 	int found = 0;
 
 	sr_cq_lock(ctx, cq);
 	tail = atomic_load(&cq->tail);
-	for (i = 1; i <= cq->mask + 1 && !found; i++) {
+	n = tail - atomic_load(&cq->head) > cq->mask ? cq->mask + 1 : cq->mask;
+	for (i = 1; i <= n && !found; i++) {
 		struct sr_cqe *c = sr_cq_slot(cq, tail - i);
 
-		/* The oldest place may have half an entry of the dead. */
 		found = atomic_load(&c->position) == tail - i + 1 && c->qpn == qpn && c->seq == seq &&
 			!c->rq_slot == !receive;
 	}
@@ -242,20 +247,25 @@ static void wc_fill(const struct sr_cqe *c, struct ibv_wc *wc)
  */
 void sr_cq_polled(struct sr_cq *cq, int got)
 {
+	uint32_t empty = LOOSE(&cq->empty_polls), spins = LOOSE(&cq->spins), yielded = LOOSE(&cq->yielded);
+
 	if (got) {
-		if (cq->yielded && !cq->empty_polls)
-			cq->spins = cq->spins > SPINS_MAX ? SPINS_MAX : cq->spins > 2 * SPINS_MIN ? cq->spins / 2 : SPINS_MIN;
-		else if (cq->empty_polls && cq->spins < SPINS_MAX)
-			cq->spins *= 2;
-		cq->empty_polls = cq->yielded = 0;
+		if (yielded && !empty)
+			SET_LOOSE(&cq->spins, spins > SPINS_MAX ? SPINS_MAX : spins > 2 * SPINS_MIN ? spins / 2 : SPINS_MIN);
+		else if (empty && spins < SPINS_MAX)
+			SET_LOOSE(&cq->spins, spins * 2);
+		if (empty | yielded) {
+			SET_LOOSE(&cq->empty_polls, 0);
+			SET_LOOSE(&cq->yielded, 0);
+		}
 		return;
 	}
-	if (++cq->empty_polls < cq->spins)
+	SET_LOOSE(&cq->empty_polls, ++empty < spins ? empty : 0);
+	if (empty < spins)
 		return;
-	if (cq->yielded && cq->spins < SPINS_IN_VAIN)
-		cq->spins *= 2;
-	cq->empty_polls = 0;
-	cq->yielded = 1;
+	if (yielded && spins < SPINS_IN_VAIN)
+		SET_LOOSE(&cq->spins, spins * 2);
+	SET_LOOSE(&cq->yielded, 1);
 	sched_yield();
 }
 

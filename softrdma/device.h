@@ -182,9 +182,9 @@ struct sr_cq {
 	uint32_t mod_period; /* us */
 	uint32_t taken; /* events handed out */
 	uint32_t number;
-	uint32_t empty_polls; /* in a row; these three are about right when several threads poll */
-	uint32_t spins;	      /* empty polls to a yield; never 0 */
-	uint32_t yielded;     /* by the last poll */
+	_Atomic uint32_t empty_polls; /* since the last yield; these three are about right when several threads poll */
+	_Atomic uint32_t spins;	      /* empty polls to a yield */
+	_Atomic uint32_t yielded;     /* by the last poll */
 	_Atomic uint32_t acked, async_acked, async_taken;
 	_Atomic uint32_t users;
 	_Atomic uint32_t net; /* queue pairs that lead to other hosts */

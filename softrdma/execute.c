@@ -228,23 +228,24 @@ static int stalled(struct sr_run *r, int why)
 {
 	struct sr_shm_qp *q = r->q;
 	uint32_t kind = why == STALL_RNR ? SR_STALL_RNR : SR_STALL_UNREACHABLE;
-	uint64_t now;
+	uint64_t now, next;
 
 	if (atomic_load(&q->stall) != kind) {
 		atomic_store(&q->stall, kind);
 		q->tries = 0;
-		q->next_try = 0;
+		atomic_store(&q->next_try, 0);
 		if (kind == SR_STALL_RNR && !q->rnr_retry)
 			return IBV_WC_RNR_RETRY_EXC_ERR;
 	}
 	if (!r->mine) /* the clock is the owner's */
 		return 0;
 	now = raw_now_ns();
-	if (q->next_try && now < q->next_try)
+	next = atomic_load(&q->next_try);
+	if (next && now < next)
 		return 0;
-	if (q->next_try)
+	if (next)
 		q->tries++;
-	q->next_try = now + retry_interval(q, why);
+	atomic_store(&q->next_try, now + retry_interval(q, why));
 	if (kind == SR_STALL_RNR)
 		return q->rnr_retry != 7 && q->tries >= q->rnr_retry ? IBV_WC_RNR_RETRY_EXC_ERR : 0;
 	if (!q->timeout) /* for ever, but not on the dead */

@@ -167,7 +167,7 @@ void sr_stalled_del(struct sr_context *ctx, struct sr_qp *qp)
 /* How long its clock says that it may sleep. */
 static uint64_t sleep_of(struct sr_qp *qp, uint64_t now)
 {
-	uint64_t next = qp->shm->next_try;
+	uint64_t next = atomic_load(&qp->shm->next_try);
 
 	if (next <= now + TICK_MIN_NS)
 		return TICK_MIN_NS;

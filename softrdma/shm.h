@@ -296,7 +296,7 @@ struct sr_shm_qp {
 	uint32_t tries;
 	uint32_t draining; /* in SQD: not drained yet; SR_DRAIN_NOTIFY: somebody wants to know */
 	uint32_t peer_epoch; /* of the QP at the other end that this one has met; 0: none yet */
-	uint64_t stall_since, next_try;
+	_Atomic uint64_t next_try;
 
 	/* Responder, under rx_lock. */
 	struct rlock rx_lock __attribute__((aligned(64)));
