@@ -2,7 +2,8 @@
 /*
  * What the files of `fermata restart` share.
  *
- *   restart.c          the command: coordinator, capsule, waiting for the job
+ *   restart.c          the command
+ *   restart_session.c  coordinator, capsule, waiting for the job
  *   restart_find.c     which checkpoint, and what it consists of
  *   restart_check.c    opens the images and says whether they can run here, before anything is touched
  *   restart_plan.c     an image becomes a plan for the restorer
@@ -77,6 +78,9 @@ struct capsule_message {
 	uint32_t word;
 	int32_t pid, value;
 };
+
+/* ---- restart_session.c ---- */
+int restart_run(struct restart *r); /* the exit status, ours or the job's, or dies of the job's signal */
 
 /* ---- restart_find.c ---- 0 or an exit code, the reason said ---- */
 int restart_find(struct restart *r, const char *argument);

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A restart's run, and its job's after it:
+ *
+ *   coordinator (a daemon)  ->  capsule with its processes  ->  all memory is in and whole: the gate opens
+ *   ->  the coordinator says "complete"  ->  wait: signals and the terminal are passed on, the roots' exit statuses become ours
+ *
+ * Four things are listened to in one loop: the capsule's init (socket), the restorers (log pipe), the coordinator (link), signals. Until
+ * the restart is complete any failure ends the capsule: its init is killed, and the kernel kills all in it.
+ */
+#include <err.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/restart.h"
+#include "protocol/link.h"
+
+#define EARLY_GRACE_MS 1000
+#define INTERRUPT_GRACE_MS 300
+#define PROGRESS_MS 200
+
+enum { WATCH_INIT, WATCH_LOG, WATCH_LINK, WATCH_SIGNAL, WATCH_COUNT };
+
+struct session {
+	struct restart *restart;
+	struct restart_gate gate;
+	struct link link;
+	pid_t init;
+	struct pollfd watch[WATCH_COUNT];
+	bool complete;	  /* the job runs again */
+	bool failed;	  /* it never will; the cause has been said */
+	struct capsule_message early; /* a root that ended before the restart was complete; pid 0: none */
+	double early_since;
+	double progress_told;
+	int interrupt; /* a signal that came before the restart was complete; 0: none */
+	double interrupt_since;
+	bool init_ended;
+	bool has_terminal; /* we gave it away */
+	int worst;	  /* the first wait status that is not 0 */
+	size_t roots;
+};
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* ---- the coordinator ---- */
+
+/* Started anew for this job; tells us how the restart ends. 0 or an exit code, the reason said. */
+static int start_coordinator(struct session *s)
+{
+	struct restart *r = s->restart;
+	struct job_options options = {
+		.name = r->job,
+		.dir = r->dir,
+		.compress = r->compress,
+		.rdma = r->rdma,
+		.interval = r->interval_s,
+		.keep = r->keep,
+		.timeout = r->timeout_ms / 1000,
+		.interval_given = true,
+		.keep_given = true,
+		.timeout_given = r->timeout_ms >= 1000,
+		.restart = r->checkpoint,
+	};
+	struct job job;
+	int err = job_start(&options, &job);
+
+	if (err < 0)
+		return err == -EEXIST ? CLI_USAGE : CLI_CANNOT;
+	s->link = job.link;
+	if (strlen(job.jobdir) >= sizeof(r->rundir)) {
+		warnx("%s: the path is too long", job.jobdir);
+		return CLI_CANNOT;
+	}
+	strcpy(r->rundir, job.jobdir);
+	err = link_send(&s->link, MSG_WAIT_RESTART, NULL, 0);
+	if (err < 0)
+		warnx("the coordinator of job %s: %s", r->job, strerror(-err));
+	return err < 0 ? CLI_CANNOT : 0;
+}
+
+static void hear_coordinator(struct session *s)
+{
+	const struct msg_restart_result *result;
+	struct link_message m;
+	int err = link_receive(&s->link, &m, 5000);
+
+	s->watch[WATCH_LINK].fd = -1;
+	if (err < 0) {
+		warnx("the coordinator of job %s is gone", s->restart->job);
+		s->failed = true;
+		return;
+	}
+	result = (const void *)m.data;
+	if (m.type != MSG_RESTART_RESULT || m.length < sizeof(*result)) {
+		warnx("the coordinator of job %s gives an unknown answer (%u)", s->restart->job, m.type);
+		s->failed = true;
+	} else if (result->error) {
+		size_t length = m.length - sizeof(*result);
+
+		if (length > result->text_length)
+			length = result->text_length;
+		if (!s->failed)
+			warnx("%.*s", (int)length, (const char *)(result + 1));
+		s->failed = true;
+	} else {
+		s->complete = true;
+	}
+}
+
+/* ---- the capsule ---- */
+
+static void tell_init(const struct session *s, uint32_t word, int32_t pid, int32_t value)
+{
+	struct capsule_message m = { word, pid, value };
+
+	(void)send(s->watch[WATCH_INIT].fd, &m, sizeof(m), MSG_NOSIGNAL);
+}
+
+/* A shell's rule: the terminal is ours to give if our own group has it. */
+static void give_terminal(struct session *s)
+{
+	if (!isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp())
+		return;
+	s->has_terminal = true;
+	tell_init(s, CAPSULE_FOREGROUND, 0, 0);
+}
+
+static void take_terminal(struct session *s)
+{
+	if (s->has_terminal)
+		tcsetpgrp(STDIN_FILENO, getpgrp());
+	s->has_terminal = false;
+}
+
+static void hear_init(struct session *s)
+{
+	struct capsule_message m;
+	ssize_t n = recv(s->watch[WATCH_INIT].fd, &m, sizeof(m), MSG_DONTWAIT);
+
+	if (n != sizeof(m)) {
+		if (n == 0)
+			s->watch[WATCH_INIT].fd = -1;
+		return;
+	}
+	switch (m.word) {
+	case CAPSULE_FAILED:
+		s->failed = true;
+		break;
+	case CAPSULE_EXITED:
+		if (!s->complete && !s->early.pid) {
+			s->early = m;
+			s->early_since = now();
+		}
+		if (m.value && !s->worst)
+			s->worst = m.value;
+		break;
+	case CAPSULE_STOPPED: /* stop as well, so that the shell sees it */
+		if (!s->has_terminal && !isatty(STDIN_FILENO))
+			break;
+		take_terminal(s);
+		raise(SIGSTOP);
+		break;
+	default:
+		break;
+	}
+}
+
+/* As long as memory comes in, the coordinator waits. */
+static void hear_restorers(struct session *s)
+{
+	if (!restart_gate_hear(&s->gate))
+		s->watch[WATCH_LOG].fd = -1;
+	s->failed |= s->gate.failed;
+	if (s->failed || s->complete || now() - s->progress_told < PROGRESS_MS / 1000.0)
+		return;
+	s->progress_told = now();
+	link_send(&s->link, MSG_WAIT_RESTART, NULL, 0);
+}
+
+static void hear_signal(struct session *s)
+{
+	struct signalfd_siginfo info;
+	bool from_terminal;
+
+	if (read(s->watch[WATCH_SIGNAL].fd, &info, sizeof(info)) != sizeof(info))
+		return;
+	from_terminal = info.ssi_code == SI_KERNEL;
+	switch (info.ssi_signo) {
+	case SIGCHLD:
+		if (waitpid(s->init, NULL, WNOHANG) == s->init)
+			s->init_ended = true;
+		return;
+	case SIGTSTP:
+		if (from_terminal)
+			raise(SIGSTOP); /* the terminal has stopped the programs of our group */
+		break;
+	case SIGCONT:
+		give_terminal(s);
+		tell_init(s, CAPSULE_SIGNAL, 1, SIGCONT);
+		return;
+	default:
+		break;
+	}
+	if (!s->complete && (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)) {
+		s->interrupt = (int)info.ssi_signo;
+		s->interrupt_since = now();
+		return;
+	}
+	tell_init(s, CAPSULE_SIGNAL, from_terminal, (int32_t)info.ssi_signo);
+}
+
+/* ---- the command ---- */
+
+static int watch_signals(void)
+{
+	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,
+				      SIGWINCH, SIGCONT, SIGTSTP, SIGCHLD, SIGALRM };
+	sigset_t set, more;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+		sigaddset(&set, wanted[i]);
+	more = set;
+	sigaddset(&more, SIGTTOU); /* taking the terminal back from the background */
+	sigaddset(&more, SIGPIPE);
+	sigprocmask(SIG_BLOCK, &more, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Its agent may have told the coordinator why, whose word is on its way. */
+static void judge_early(struct session *s)
+{
+	int status = s->early.value;
+
+	if (s->complete || s->failed || !s->early.pid || now() - s->early_since < EARLY_GRACE_MS / 1000.0)
+		return;
+	warnx("process %d ended before the restart was complete (%s %d)", s->early.pid,
+	      WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+	s->failed = true;
+}
+
+/* The programs may run already, and the coordinator's word on that be on its way: then it is theirs. */
+static void judge_interrupt(struct session *s)
+{
+	if (!s->interrupt || s->failed)
+		return;
+	if (s->complete) {
+		tell_init(s, CAPSULE_SIGNAL, 0, s->interrupt);
+		s->interrupt = 0;
+	} else if (now() - s->interrupt_since >= INTERRUPT_GRACE_MS / 1000.0) {
+		warnx("interrupted; the checkpoint is as it was");
+		s->failed = true;
+	}
+}
+
+static void listen_once(struct session *s)
+{
+	int limit = s->complete ? -1 : s->interrupt ? INTERRUPT_GRACE_MS : s->early.pid ? EARLY_GRACE_MS : -1;
+
+	if (poll(s->watch, WATCH_COUNT, limit) < 0)
+		return;
+	if (s->watch[WATCH_LOG].revents)
+		hear_restorers(s);
+	if (s->watch[WATCH_INIT].revents)
+		hear_init(s);
+	if (s->watch[WATCH_LINK].revents)
+		hear_coordinator(s);
+	if (s->watch[WATCH_SIGNAL].revents)
+		hear_signal(s);
+	judge_early(s);
+	judge_interrupt(s);
+}
+
+static void end_capsule(struct session *s)
+{
+	if (s->init > 0 && !s->init_ended) {
+		kill(s->init, SIGKILL);
+		waitpid(s->init, NULL, 0);
+	}
+	s->init_ended = true;
+	if (s->link.fd >= 0)
+		link_send(&s->link, MSG_QUIT, NULL, 0);
+}
+
+/* Ends as the program did. */
+static int exit_status(const struct session *s)
+{
+	struct rlimit none = { 0, 0 };
+	sigset_t all;
+
+	if (!s->worst)
+		return 0;
+	if (WIFEXITED(s->worst))
+		return WEXITSTATUS(s->worst);
+	if (s->roots == 1) {
+		setrlimit(RLIMIT_CORE, &none);
+		signal(WTERMSIG(s->worst), SIG_DFL);
+		sigfillset(&all);
+		sigprocmask(SIG_UNBLOCK, &all, NULL);
+		raise(WTERMSIG(s->worst));
+	}
+	return 128 + WTERMSIG(s->worst);
+}
+
+static int conduct(struct session *s, double since)
+{
+	struct restart *r = s->restart;
+
+	while (!s->complete && !s->failed && (!s->init_ended || s->early.pid))
+		listen_once(s);
+	if (!s->complete) {
+		if (!s->failed)
+			warnx("the capsule's first process was ended");
+		end_capsule(s);
+		while (s->watch[WATCH_LOG].fd >= 0) /* what the restorers have said */
+			hear_restorers(s);
+		return restart_gate_failure(&s->gate);
+	}
+	link_close(&s->link);
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "fermata: job %s goes on after %.2f s\n", r->job, now() - since);
+	give_terminal(s);
+	while (!s->init_ended)
+		listen_once(s);
+	while (s->watch[WATCH_INIT].fd >= 0)
+		hear_init(s);
+	take_terminal(s);
+	return exit_status(s);
+}
+
+static int start_capsule(struct session *s)
+{
+	int socket = -1, code = restart_gate_create(s->restart, &s->gate);
+
+	if (code)
+		return code;
+	s->init = restart_capsule_start(s->restart, &socket);
+	restart_gate_inherited(&s->gate);
+	s->watch[WATCH_LOG] = (struct pollfd){ .fd = s->gate.log_fd, .events = POLLIN };
+	s->watch[WATCH_INIT] = (struct pollfd){ .fd = socket, .events = POLLIN };
+	return s->init < 0 ? CLI_CANNOT : 0;
+}
+
+int restart_run(struct restart *r)
+{
+	struct session s = { .restart = r, .link = { .fd = -EBADF }, .init = -1 };
+	double since = now();
+	int code = restart_shared_create(r);
+
+	if (!code)
+		code = restart_tree_link(r);
+	if (!code)
+		code = start_coordinator(&s);
+	if (code)
+		goto out;
+	for (size_t i = 0; i < r->count; i++)
+		s.roots += !r->processes[i].parent;
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "fermata: job %s: %zu process%s, %.1f MiB from %s\n", r->job, r->count, r->count == 1 ? "" : "es",
+			(double)r->memory / 1048576.0, r->checkpoint);
+	s.watch[WATCH_SIGNAL] = (struct pollfd){ .fd = watch_signals(), .events = POLLIN };
+	s.watch[WATCH_LINK] = (struct pollfd){ .fd = s.link.fd, .events = POLLIN };
+	code = start_capsule(&s);
+	if (code)
+		end_capsule(&s);
+	else
+		code = conduct(&s, since);
+out:
+	link_close(&s.link);
+	return code;
+}
