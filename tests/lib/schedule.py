@@ -84,10 +84,10 @@ def feature_items(stage):
     return items
 
 
-def script_items(stage, suite):
+def script_items(stage, suite, name='test-*'):
     """Every executable script of the suite's folder; one with "exclusive" near its top wants the machine alone."""
     items = []
-    for script in sorted((stage.top / 'tests' / suite).glob('test-*')):
+    for script in sorted((stage.top / 'tests' / suite).glob(name)):
         head = script.read_text().splitlines()[:12]
         exclusive = any('exclusive' in line for line in head)
         for identity in identities() if any('everywhere' in line for line in head) else ['user']:
@@ -98,6 +98,11 @@ def script_items(stage, suite):
 def long_items(stage):
     scripts = ('test-jobs', 'test-softrdma')
     return [Item('rdma', [stage.top / 'tests/rdma' / s, '--long'], exclusive=True, limit=6 * 3600) for s in scripts]
+
+
+def program_items(stage):
+    return [Item('rdma', [stage.top / 'tests/rdma/test-ucx', '--long'], exclusive=True, limit=3600),
+            *script_items(stage, 'rdma', 'programs-*')]
 
 
 def run_item(options, stage, item):
@@ -140,7 +145,7 @@ def run(options, suites, total):
         items = []
         for suite in suites:
             items += feature_items(stage) if suite == 'feature' else long_items(stage) if suite == 'long' \
-                else script_items(stage, suite)
+                else program_items(stage) if suite == 'programs' else script_items(stage, suite)
         items = [i for i in items if selected(options, i)]
         if options.list:
             for item in items:
