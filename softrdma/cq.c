@@ -299,9 +299,13 @@ int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 	if (unlikely(sr_wants_progress(ctx)))
 		sr_progress(ctx);
 	got = ring_poll(ctx, cq, n, wc);
-	if (unlikely(!got && atomic_load_explicit(&cq->net, memory_order_relaxed))) {
-		sr_net_poll(ctx);
-		got = ring_poll(ctx, cq, n, wc);
+	if (unlikely(atomic_load_explicit(&cq->net, memory_order_relaxed))) {
+		if (!got) {
+			sr_net_poll(ctx);
+			got = ring_poll(ctx, cq, n, wc);
+		}
+		if (got)
+			sr_net_polled(ctx);
 	}
 	sr_cq_polled(cq, got);
 	if (unlikely(!got && atomic_load_explicit(&cq->shm->overrun, memory_order_relaxed)))

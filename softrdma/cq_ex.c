@@ -55,11 +55,15 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 		sr_progress(ctx);
 	lock_acquire(&cq->poll);
 	err = entry_take(cq);
-	if (unlikely(err && atomic_load_explicit(&cq->net, memory_order_relaxed))) {
-		lock_release(&cq->poll);
-		sr_net_poll(ctx);
-		lock_acquire(&cq->poll);
-		err = entry_take(cq);
+	if (unlikely(atomic_load_explicit(&cq->net, memory_order_relaxed))) {
+		if (err) {
+			lock_release(&cq->poll);
+			sr_net_poll(ctx);
+			lock_acquire(&cq->poll);
+			err = entry_take(cq);
+		}
+		if (!err)
+			sr_net_polled(ctx);
 	}
 	if (err)
 		lock_release(&cq->poll);

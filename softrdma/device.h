@@ -470,6 +470,7 @@ void sr_net_run_locked(struct sr_context *ctx, struct sr_qp *qp);
 /* The other end may have waited for what there is now. */
 void sr_net_ready(struct sr_context *ctx, struct sr_qp *qp);
 void sr_net_poll(struct sr_context *ctx);
+void sr_net_polled(struct sr_context *ctx);
 
 /* group.c: multicast */
 int sr_groups_map(struct sr_context *ctx);

@@ -114,6 +114,7 @@ struct net_conn {
 	int in_frame, large, discard;
 	struct net_qp *in_qp; /* whom the long payload is for */
 	uint32_t left;
+	_Atomic uint32_t pause; /* polls that are not to look */
 	struct net_frame f;
 	char out[NET_OUT] __attribute__((aligned(64)));
 	char in[NET_IN];
@@ -146,8 +147,9 @@ struct sr_net {
 	_Atomic int stopping;
 	int started;
 	/* The thread leaves the sockets to who polls. */
-	_Atomic uint32_t polls;
-	uint32_t polls_seen, idle_wakes;
+	_Atomic uint32_t polls;   /* that found nothing */
+	_Atomic uint32_t polling; /* the last one did: its program waits for more */
+	uint32_t polls_seen, contended;
 	int left_to_polls;
 	uint64_t complain_ns; /* what error lines have cost so far; not before then */
 	struct raw_thread thread;
@@ -221,6 +223,8 @@ void net_request_again(struct net_conn *c, struct net_qp *n);
 void net_request_rewind(struct net_conn *c, struct net_qp *n, uint32_t number);
 /* The clock of a queue pair. When it has to be looked at again; 0: never. */
 uint64_t net_request_clock(struct net_conn *c, struct net_qp *n, uint64_t now);
+/* The memory of the request @number is not there. */
+void net_request_fault(struct net_conn *c, struct net_qp *n, uint32_t number);
 void net_flush(struct net_conn *c, struct net_qp *n);
 void net_stop(struct net_conn *c, struct net_qp *n);
 
@@ -232,6 +236,8 @@ void net_request_take(struct net_conn *c, struct net_qp *n, const struct net_fra
 int net_place_lock(struct net_conn *c, struct net_qp *n, const struct net_frame *f, uint32_t offset, uint32_t length,
 		   struct pieces *p);
 void net_place_unlock(struct net_qp *n);
+/* The memory that the queue pair was asked for is not there. */
+void net_respond_fault(struct net_conn *c, struct net_qp *n);
 void net_fragment_done(struct net_conn *c, struct net_qp *n, const struct net_frame *f);
 /* As net_place_lock, for the answer to a READ. */
 int net_answer_lock(struct net_conn *c, struct net_qp *n, uint32_t offset, uint32_t length, struct pieces *p);

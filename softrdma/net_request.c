@@ -56,6 +56,12 @@ static uint64_t interval_of(const struct net_qp *n)
 
 /* ---- beginning and ending ---- */
 
+/* A fault ends it when all before that is complete: what a break took with it of that is still sent. */
+static int is_stopped(const struct net_qp *n)
+{
+	return n->fault && !net_before(n->next, n->fault_at);
+}
+
 static void busy_end(struct net_qp *n)
 {
 	list_del(&n->busy_link);
@@ -77,7 +83,7 @@ void net_request_start(struct net_conn *c, struct net_qp *n)
 		else
 			net_timer_set(c->net, n->progress_ns + LOST_NS);
 	}
-	if (n->wait == NET_GOES && !n->fault && n->next != tail && list_empty(&n->send_link))
+	if (n->wait == NET_GOES && !is_stopped(n) && n->next != tail && list_empty(&n->send_link))
 		list_add_tail(&c->sending, &n->send_link);
 }
 
@@ -207,6 +213,12 @@ static void fault_set(struct net_qp *n, uint32_t number, enum ibv_wc_status stat
 {
 	n->fault = status;
 	n->fault_at = number;
+}
+
+void net_request_fault(struct net_conn *c, struct net_qp *n, uint32_t number)
+{
+	fault_set(n, number, IBV_WC_LOC_PROT_ERR);
+	complete(c, n);
 }
 
 /* ---- sending ---- */
@@ -349,7 +361,7 @@ int net_request_stage(struct net_conn *c, struct net_qp *n)
 	struct sr_wqe *w;
 	int status;
 
-	if ((state != IBV_QPS_RTS && !(state == IBV_QPS_SQD && n->next_offset)) || n->wait != NET_GOES || n->fault ||
+	if ((state != IBV_QPS_RTS && !(state == IBV_QPS_SQD && n->next_offset)) || n->wait != NET_GOES || is_stopped(n) ||
 	    n->next == atomic_load(&q->sq_tail))
 		return 0;
 	w = wqe(c, n, n->next);

@@ -355,6 +355,19 @@ int net_place_lock(struct net_conn *c, struct net_qp *n, const struct net_frame 
 	return -1;
 }
 
+void net_respond_fault(struct net_conn *c, struct net_qp *n)
+{
+	const struct net_frame none = { .type = NET_REQUEST };
+	struct sr_context *ctx = c->net->ctx;
+	struct work k;
+
+	work_fill(c, n, &none, &k);
+	sr_rx_lock(ctx, &ctx->self, k.o.d);
+	sr_refuse(&k.r, &k.o, IBV_WC_REM_OP_ERR);
+	rlock_release(&k.o.d->rx_lock);
+	outcome(c, n, &none, IBV_WC_REM_OP_ERR, k.r.failed != 0);
+}
+
 void net_place_unlock(struct net_qp *n)
 {
 	rlock_release(&n->qp->shm->rx_lock);

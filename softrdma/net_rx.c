@@ -15,6 +15,7 @@
 #include "softrdma/net.h"
 
 #define READS 16	/* in a row */
+#define PAUSE 1024    /* polls */
 #define FOLLOWS 4096u /* bytes behind a long payload that are read with it */
 
 static void frame_small(struct net_conn *c, char *payload)
@@ -185,6 +186,17 @@ static long read_long(struct net_conn *c)
 	m.msg_iovlen = p.n + 1;
 	n = RAW3(SYS_recvmsg, c->fd, &m, MSG_DONTWAIT);
 	large_unlock(c);
+	/* What is asked for too often comes in crumbs. */
+	if (n == -EAGAIN)
+		c->pause = PAUSE;
+	if (n == -EFAULT) { /* registered, and unmapped */
+		if (c->f.type == NET_REQUEST)
+			net_respond_fault(c, c->in_qp);
+		else
+			net_request_fault(c, c->in_qp, c->in_qp->base + c->f.seq);
+		c->discard = 1;
+		return read_dropped(c);
+	}
 	if (n <= 0)
 		return n;
 	c->in_at = 0;
@@ -215,10 +227,10 @@ static long read_more(struct net_conn *c)
 
 int net_receive(struct net_conn *c)
 {
-	int i, r, got = 0;
+	int i, r, got = 0, last = 0;
 	long n;
 
-	for (i = 0; i < READS && c->state == NET_UP; i++) {
+	for (i = 0; i < READS && c->state == NET_UP && !last; i++) {
 		n = read_more(c);
 		if (n == -EINTR)
 			continue;
@@ -229,6 +241,7 @@ int net_receive(struct net_conn *c)
 			return 1;
 		}
 		got = 1;
+		last = c->in_end != NET_IN && !(c->in_frame && c->large); /* it was all there is */
 		do
 			r = frame_next(c);
 		while (r > 0);

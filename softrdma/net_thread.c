@@ -8,9 +8,10 @@
  *   wait_fd     event | timer | listener | guests | sockets_fd
  *   sockets_fd  the connections' sockets; pollers ask it too
  *
- * Where a program spins in ibv_poll_cq, a thread that wakes for each packet only to find it taken costs the spinner's
- * processor. So after some such wakes it leaves the sockets to who polls, looks each millisecond whether anybody still
- * does, and takes them back when nobody did.
+ * Where a program spins in ibv_poll_cq, a thread that wakes for each packet costs the spinner's processor. So when some
+ * packets in a row came while the program was polling, it leaves the sockets to who polls, looks each millisecond, and
+ * takes them back when nobody polls any more, or something waits while the program does other things: it may watch its
+ * memory.
  */
 #include "softrdma/net.h"
 
@@ -26,7 +27,7 @@
 
 #define STACK (128u << 10)
 #define TLS (64u << 10)
-#define IDLE_WAKES 8
+#define CONTENDED 8
 #define LOOK_NS NET_MS
 #define SLICE_NS 100000 /* short: it may interrupt who spins */
 
@@ -130,28 +131,35 @@ static void sockets_leave(struct sr_net *net, int leave)
 	struct epoll_event ev = { .events = leave ? 0 : EPOLLIN, .data.u64 = NET_TAG_SOCKETS };
 
 	net->left_to_polls = leave;
-	net->idle_wakes = 0;
+	net->contended = 0;
 	RAW4(SYS_epoll_ctl, net->wait_fd, EPOLL_CTL_MOD, net->sockets_fd, &ev);
 }
 
 static void sockets_woke(struct sr_net *net)
 {
-	uint32_t polls = atomic_load(&net->polls);
+	uint32_t polling = atomic_load(&net->polling);
 
-	if (sockets_serve(net) || polls == net->polls_seen) {
-		net->idle_wakes = 0;
-	} else if (++net->idle_wakes >= IDLE_WAKES) {
-		sockets_leave(net, 1);
-		net_timer_set(net, net_now() + LOOK_NS);
-	}
-	net->polls_seen = polls;
+	sockets_serve(net);
+	net->contended = polling ? net->contended + 1 : 0;
+	if (net->contended < CONTENDED)
+		return;
+	sockets_leave(net, 1);
+	net->polls_seen = atomic_load(&net->polls);
+	net_timer_set(net, net_now() + LOOK_NS);
+}
+
+static int sockets_wait(struct sr_net *net)
+{
+	struct epoll_event ev;
+
+	return RAW4(SYS_epoll_wait, net->sockets_fd, &ev, 1, 0) > 0;
 }
 
 static void pollers_look(struct sr_net *net)
 {
 	uint32_t polls = atomic_load(&net->polls);
 
-	if (polls == net->polls_seen) {
+	if (polls == net->polls_seen || (!atomic_load(&net->polling) && sockets_wait(net))) {
 		sockets_leave(net, 0);
 		return;
 	}
@@ -159,7 +167,13 @@ static void pollers_look(struct sr_net *net)
 	net_timer_set(net, net_now() + LOOK_NS);
 }
 
-/* By ibv_poll_cq, when its queue is empty. */
+/* By ibv_poll_cq, when its queue has something; */
+void sr_net_polled(struct sr_context *ctx)
+{
+	atomic_store_explicit(&ctx->net->polling, 0, memory_order_relaxed);
+}
+
+/* when it is empty. */
 void sr_net_poll(struct sr_context *ctx)
 {
 	struct sr_net *net = ctx->net;
@@ -167,11 +181,14 @@ void sr_net_poll(struct sr_context *ctx)
 
 	atomic_store_explicit(&net->polls, atomic_load_explicit(&net->polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
+	atomic_store_explicit(&net->polling, 1, memory_order_relaxed);
 	if (!c) {
 		if (atomic_load_explicit(&net->nr_open, memory_order_relaxed))
 			sockets_serve(net);
 		return;
 	}
+	if (c->pause && c->pause--)
+		return;
 	if (!lock_try(&c->lock))
 		return;
 	if (c->state == NET_UP) {

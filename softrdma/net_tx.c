@@ -224,6 +224,8 @@ static long send_some(struct net_conn *c)
 	struct pieces p;
 	long r;
 
+	if (c->source == NET_FROM_NOTHING)
+		return RAW6(SYS_sendto, c->fd, c->out + c->out_at, c->out_end - c->out_at, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
 	if (source_lock(c, &p))
 		return -EFAULT;
 	if (c->out_at != c->out_end)
@@ -263,6 +265,20 @@ static void consumed(struct net_conn *c, uint32_t sent)
 		source_done(c, sent - head);
 }
 
+/* Unmapped, or registered no more, when a part of it has left: its queue pair ends. */
+static void source_fault(struct net_conn *c)
+{
+	struct net_qp *n = c->source_qp;
+
+	if (c->source == NET_FROM_REQUEST) {
+		c->source = NET_FROM_NOTHING;
+		net_request_fault(c, n, c->source_number);
+	} else if (c->source == NET_FROM_ANSWER) {
+		c->source = NET_FROM_NOTHING;
+		net_respond_fault(c, n);
+	}
+}
+
 void net_pump(struct net_conn *c)
 {
 	long r;
@@ -286,7 +302,9 @@ void net_pump(struct net_conn *c)
 		if (r == -EINTR)
 			continue;
 		if (r < 0) {
-			net_conn_break(c, r == -EFAULT ? "memory that was being sent is registered no more" : NULL);
+			if (r == -EFAULT)
+				source_fault(c);
+			net_conn_break(c, r == -EFAULT ? "memory that was being sent is gone" : NULL);
 			return;
 		}
 		consumed(c, (uint32_t)r);
