@@ -92,7 +92,13 @@ static struct ibv_send_wr *begin(struct ibv_qp_ex *ex, enum ibv_wr_opcode opcode
 		return NULL;
 	}
 	b->count++;
-	*wr = (struct ibv_send_wr){ .wr_id = ex->wr_id, .opcode = opcode, .send_flags = ex->wr_flags & ~(unsigned int)IBV_SEND_INLINE };
+	/* Field by field: the whole is two cache lines, and of the rest each operation sets what is read. */
+	wr->wr_id = ex->wr_id;
+	wr->next = NULL;
+	wr->sg_list = NULL;
+	wr->num_sge = 0;
+	wr->opcode = opcode;
+	wr->send_flags = ex->wr_flags & ~(unsigned int)IBV_SEND_INLINE;
 	return wr;
 }
 
