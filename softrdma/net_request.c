@@ -149,12 +149,18 @@ static void fault_tell(struct net_conn *c, struct net_qp *n, uint32_t number)
 	flush(c, n);
 }
 
+/* Is there a request that was begun and is not complete? A NAK or a break takes next back, not that. */
+static int has_begun(const struct net_qp *n)
+{
+	return net_before(atomic_load(&n->qp->shm->sq_head), n->sent);
+}
+
 static void drained(struct net_conn *c, struct net_qp *n)
 {
 	struct sr_shm_qp *q = n->qp->shm;
 	struct sr_run r = run_of(c, n);
 
-	if (q->draining && atomic_load(&q->sq_head) == n->next && !n->next_offset)
+	if (q->draining && !has_begun(n))
 		sr_drained(&r);
 }
 
@@ -361,7 +367,8 @@ int net_request_stage(struct net_conn *c, struct net_qp *n)
 	struct sr_wqe *w;
 	int status;
 
-	if ((state != IBV_QPS_RTS && !(state == IBV_QPS_SQD && n->next_offset)) || n->wait != NET_GOES || is_stopped(n) ||
+	/* What was begun goes on in SQD. */
+	if ((state != IBV_QPS_RTS && !(state == IBV_QPS_SQD && net_before(n->next, n->sent))) || n->wait != NET_GOES || is_stopped(n) ||
 	    n->next == atomic_load(&q->sq_tail))
 		return 0;
 	w = wqe(c, n, n->next);
@@ -608,7 +615,7 @@ static int under_way(const struct net_qp *n)
 {
 	const struct sr_shm_qp *q = n->qp->shm;
 
-	return atomic_load(&q->state) == IBV_QPS_RTS || n->next_offset || atomic_load(&q->sq_head) != n->next;
+	return atomic_load(&q->state) == IBV_QPS_RTS || has_begun(n);
 }
 
 uint64_t net_request_clock(struct net_conn *c, struct net_qp *n, uint64_t now)
