@@ -98,13 +98,19 @@ int sr_net_claim(struct sr_context *ctx, uint32_t index)
 		return 0;
 	fd_close(net->listen_fd);
 	net->listen_fd = fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -errno;
+	if (fd < 0) {
+		sr_net_close(ctx);
+		return 0;
+	}
 	memcpy(&sa.sin_addr, net->gid + 12, 4);
 	/* Connections of its last owner may linger; a listener there refuses us all the same. */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) || listen(fd, BACKLOG))
-		return -errno;
+	if (!bind(fd, (struct sockaddr *)&sa, sizeof(sa)) && !listen(fd, BACKLOG))
+		return 0;
+	if (errno == EADDRINUSE)
+		return -EADDRINUSE;
+	log_error("no network: port %u of this host's address cannot be had (error %d)", NET_PORT + index, errno);
+	sr_net_close(ctx);
 	return 0;
 }
 

@@ -203,13 +203,19 @@ static struct net_qp *unreliable_accept(struct net_qp *n, const struct net_frame
 	return f->seq == n->expected && f->offset == n->rx_offset ? n : NULL;
 }
 
+/* Who receives has receives, or names whose they are: an extended connection's initiator has none. */
+static int has_receiver(const struct sr_shm_qp *d)
+{
+	return d->type == IBV_QPT_RC || d->type == IBV_QPT_UC || d->type == IBV_QPT_XRC_RECV;
+}
+
 /* What comes for another port or partition is not heard. */
 static int is_for(const struct net_qp *n, const struct net_frame *f)
 {
 	const struct sr_shm_qp *d = n->qp->shm;
 
 	return f->from == n->dest_qpn && n->unreliable == !!(f->flags & NET_UNRELIABLE) && f->site == d->site &&
-	       sr_pkeys_match(f->pkey, d->pkey);
+	       sr_pkeys_match(f->pkey, d->pkey) && has_receiver(d);
 }
 
 struct net_qp *net_request_accept(struct net_conn *c, const struct net_frame *f)
