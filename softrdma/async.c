@@ -42,13 +42,64 @@ void sr_wake_socket_close(struct sr_context *ctx, uint32_t number, int fd)
 	close(fd);
 }
 
+static void wake_forget(struct sr_wake *w)
+{
+	if (w->index)
+		close(w->fd);
+	w->index = 0;
+}
+
+/* A socket connected to that address takes the place of @w. */
+static void wake_remember(struct sr_wake *w, uint32_t index, uint32_t number, const struct sockaddr_un *sa, int len)
+{
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return;
+	if (RAW3(SYS_connect, fd, sa, len)) {
+		close(fd);
+		return;
+	}
+	wake_forget(w);
+	*w = (struct sr_wake){ .index = index, .number = number, .fd = fd };
+}
+
+/* 1: done. wakes_lock held. */
+static int wake_connected(struct sr_wake *w, uint32_t index, uint32_t number)
+{
+	long r;
+
+	if (w->index != index || w->number != number)
+		return 0;
+	r = RAW6(SYS_sendto, w->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
+	if (r == 1 || r == -EAGAIN)
+		return 1;
+	wake_forget(w); /* it is gone; another may have its name */
+	return 0;
+}
+
 /* Nobody there, or a full buffer: nothing to do, it is readable already. */
 void sr_wake(struct sr_context *ctx, uint32_t index, uint32_t number)
 {
+	struct sr_wake *w = &ctx->wakes[(index + number) % SR_WAKES];
+	int mine = lock_try(&ctx->wakes_lock), len;
 	struct sockaddr_un sa;
-	int len = sr_socket_path(ctx, &sa, index, number);
 
-	RAW6(SYS_sendto, ctx->wake_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, &sa, len);
+	if (!mine || !wake_connected(w, index, number)) {
+		len = sr_socket_path(ctx, &sa, index, number);
+		if (RAW6(SYS_sendto, ctx->wake_fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, &sa, len) == 1 && mine)
+			wake_remember(w, index, number, &sa, len);
+	}
+	if (mine)
+		lock_release(&ctx->wakes_lock);
+}
+
+void sr_wakes_close(struct sr_context *ctx)
+{
+	unsigned int i;
+
+	for (i = 0; i < SR_WAKES; i++)
+		wake_forget(&ctx->wakes[i]);
 }
 
 void sr_wake_drain(int sock)

@@ -155,6 +155,7 @@ static void context_free(struct sr_context *ctx)
 		munmap(ctx->groups, sizeof(*ctx->groups));
 	if (ctx->atomics)
 		munmap(ctx->atomics, FM_PAGE_SIZE);
+	sr_wakes_close(ctx);
 	if (ctx->wake_fd >= 0)
 		close(ctx->wake_fd);
 	if (ctx->timer_fd >= 0)

@@ -26,6 +26,7 @@
 #define SR_MAX_RD_ATOMIC 16
 #define SR_PATH_MAX 96
 #define SR_MAX_CHANNEL 1024u
+#define SR_WAKES 8u
 #define SR_CLASSES 112u
 #define SR_SLACK 512 /* behind objects that newer headers make longer */
 
@@ -66,12 +67,20 @@ struct sr_host {
 	uint32_t mask;	  /* the bits of that which no LID tells */
 };
 
+/* A socket that is connected to another's: a path need not be walked each time. */
+struct sr_wake {
+	uint32_t index, number; /* index 0: none */
+	int fd;
+};
+
 struct sr_context {
 	struct arena arena;
 	struct sr_seg *seg;
 	struct sr_peer self;
 	int seg_fd;	/* holds the lock that says we live */
 	int wake_fd;	/* unbound datagram socket that wakes others */
+	struct sr_wake wakes[SR_WAKES]; /* connected ones, to those that were woken last */
+	struct lock wakes_lock;
 	int async_sock; /* bound: woken for asynchronous events */
 	int timer_fd;	/* runs while a send queue is stalled */
 	uint64_t cookie;
@@ -186,6 +195,7 @@ struct sr_cq {
 	_Atomic uint32_t spins;	      /* empty polls to a yield */
 	_Atomic uint32_t yielded;     /* by the last poll */
 	_Atomic uint32_t acked, async_acked, async_taken;
+	_Atomic uint32_t ending; /* somebody waits for the last to be acknowledged */
 	_Atomic uint32_t users;
 	_Atomic uint32_t net; /* queue pairs that lead to other hosts */
 };
@@ -375,6 +385,7 @@ void sr_channels_wake(struct sr_context *ctx);
 
 /* async.c */
 void sr_wake(struct sr_context *ctx, uint32_t index, uint32_t number);
+void sr_wakes_close(struct sr_context *ctx);
 void sr_wake_drain(int sock);
 int sr_wake_socket(struct sr_context *ctx, uint32_t number);
 void sr_wake_socket_close(struct sr_context *ctx, uint32_t number, int fd);

@@ -9,7 +9,8 @@
  * nothing:
  *
  *   producer:  events + 1; send
- *   taker:     empty the socket; look for events > taken; if more are left: send to itself
+ *   taker:     look for events > taken; found: empty the socket, and look again; if more are left: send to itself
+ *              not found: take what the socket has, or sleep on it, and look again
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -91,50 +92,58 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	return 0;
 }
 
-/* Takes one event of the channel's queues; *ret_more: others are left. */
-static struct sr_cq *event_take(struct sr_channel *ch, int *ret_more)
+/* One queue with an event that nobody has taken; *ret_more: there are others. ch->lock held. */
+static struct sr_cq *event_look(struct sr_channel *ch, int *ret_more)
 {
 	struct sr_cq *cq, *found = NULL;
 
 	*ret_more = 0;
-	lock_acquire(&ch->lock);
-	sr_wake_drain(ch->sock);
-	if (unlikely(ch->timer_fd >= 0))
-		sr_moderate_look(ch);
 	list_each(cq, &ch->cqs, link) {
 		uint32_t waiting = (uint32_t)(atomic_load(&cq->shm->notify) / SR_NOTIFY_EVENT) - cq->taken;
 
 		if (waiting && !found) {
 			found = cq;
-			cq->taken++;
 			waiting--;
 		}
 		*ret_more |= waiting != 0;
 	}
-	if (found) { /* the next look begins behind it */
-		list_del(&found->link);
+	return found;
+}
+
+/* Takes one event. When one was found the socket is emptied, and then looked again for what that may have been for. */
+static struct sr_cq *event_take(struct sr_channel *ch, int *ret_more)
+{
+	struct sr_cq *found;
+
+	lock_acquire(&ch->lock);
+	if (unlikely(ch->timer_fd >= 0))
+		sr_moderate_look(ch);
+	found = event_look(ch, ret_more);
+	if (found) {
+		found->taken++;
+		list_del(&found->link); /* the next look begins behind it */
 		list_add_tail(&ch->cqs, &found->link);
+		sr_wake_drain(ch->sock);
+		*ret_more = event_look(ch, ret_more) != NULL;
 	}
 	lock_release(&ch->lock);
 	return found;
 }
 
-/* Sleeps until there may be an event. 0, or -1 with errno. */
+/* Sleeps until there may be an event; what has said so is taken from the socket. 0, or -1 with errno. */
 static int event_wait(struct sr_context *ctx, struct sr_channel *ch)
 {
 	struct pollfd p = { .fd = ch->channel.fd, .events = POLLIN };
 	char byte;
 	int r;
 
-	if (fcntl(ch->channel.fd, F_GETFL) & O_NONBLOCK) {
-		errno = EAGAIN;
-		return -1;
-	}
 	atomic_fetch_add(&ch->sleepers, 1);
-	if (atomic_load(&ctx->nr_stalled) || ch->timer_fd >= 0)
+	if (atomic_load(&ctx->nr_stalled) || ch->timer_fd >= 0) {
 		r = poll(&p, 1, -1) < 0 ? -1 : 0;
-	else /* restarts after a signal as read(2) does */
-		r = recv(ch->sock, &byte, 1, MSG_PEEK) < 0 ? -1 : 0;
+		sr_wake_drain(ch->sock);
+	} else { /* restarts after a signal as read(2) does */
+		r = recv(ch->sock, &byte, 1, 0) < 0 ? -1 : 0;
+	}
 	atomic_fetch_sub(&ch->sleepers, 1);
 	return r;
 }
@@ -166,6 +175,15 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **re
 		cq = event_take(ch, &more);
 		if (cq)
 			break;
+		if (fcntl(ch->channel.fd, F_GETFL) & O_NONBLOCK) {
+			/* Not readable any more, unless one comes now. */
+			sr_wake_drain(ch->sock);
+			cq = event_take(ch, &more);
+			if (cq)
+				break;
+			errno = EAGAIN;
+			return -1;
+		}
 		if (event_wait(ctx, ch))
 			return -1;
 	}
@@ -182,7 +200,8 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned int n)
 
 	atomic_fetch_add(&cq->acked, n);
 	ibcq->comp_events_completed += n;
-	raw_futex((uint32_t *)&cq->acked, FUTEX_WAKE, INT32_MAX, NULL, 0);
+	if (unlikely(atomic_load(&cq->ending)))
+		raw_futex((uint32_t *)&cq->acked, FUTEX_WAKE, INT32_MAX, NULL, 0);
 }
 
 /* A ring fills its page: as far as that it can be made longer later. */
@@ -280,6 +299,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
 		lock_release(&ch->lock);
 	}
 	/* The verbs say so: it waits until every event handed out has been acknowledged. */
+	atomic_store(&cq->ending, 1);
 	while ((acked = atomic_load(&cq->acked)) != cq->taken)
 		raw_futex((uint32_t *)&cq->acked, FUTEX_WAIT, acked, NULL, 0);
 	lock_acquire(&ctx->lock);
