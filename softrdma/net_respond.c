@@ -115,8 +115,8 @@ static void outcome(struct net_conn *c, struct net_qp *n, const struct net_frame
 	} else if (!status) {
 		n->expected++;
 		net_due_add(c, n, NET_DUE_ACK);
-		/* Who gets a completion says something himself, as a rule: the ACK goes with it. */
-		c->urgent |= !receives(f);
+		/* A program that gets something says something itself, as a rule: the ACK goes with it. */
+		c->urgent |= n->answer_head != n->answer_tail;
 	} else {
 		n->nak_status = nak_of(status);
 		n->nak_timer = n->qp->shm->own_rnr_timer;
@@ -283,6 +283,7 @@ static void take_atomic(struct net_conn *c, struct net_qp *n, const struct net_f
 	a = answer_push(n, f, 0);
 	a->atomic = 1;
 	a->value = old;
+	c->urgent = 1;
 }
 
 int net_answer_lock(struct net_conn *c, struct net_qp *n, uint32_t offset, uint32_t length, struct pieces *p)

@@ -29,6 +29,8 @@
 #define TLS (64u << 10)
 #define CONTENDED 8
 #define LOOK_NS NET_MS
+#define LATER_NS (NET_MS / 2)
+#define SOON_NS 50000 /* an ACK waits for the program's next request */
 #define SLICE_NS 100000 /* short: it may interrupt who spins */
 
 uint64_t net_now(void)
@@ -94,15 +96,17 @@ static void tick(struct sr_net *net)
 
 /* ---- the sockets ---- */
 
-/* 1: there was something. */
-static int conn_event(struct net_conn *c)
+/* @soon: the program is at work, and what is due may go with what it says. 1: there was something. */
+static int conn_event(struct net_conn *c, int soon)
 {
 	int got = 0;
 
 	if (c->state == NET_UP) {
 		got = net_receive(c);
-		if (c->state == NET_UP || !list_empty(&c->sending))
+		if (c->urgent || c->watched_out || !list_empty(&c->sending) || !(soon && got))
 			net_pump(c);
+		else if (!list_empty(&c->due))
+			net_timer_set(c->net, net_now() + SOON_NS);
 	} else if (c->state != NET_DOWN) {
 		net_conn_greet(c);
 		got = 1;
@@ -110,7 +114,7 @@ static int conn_event(struct net_conn *c)
 	return got;
 }
 
-static int sockets_serve(struct sr_net *net)
+static int sockets_serve(struct sr_net *net, int soon)
 {
 	struct epoll_event ev[16];
 	long i, n = RAW4(SYS_epoll_wait, net->sockets_fd, ev, 16, 0);
@@ -120,7 +124,7 @@ static int sockets_serve(struct sr_net *net)
 		struct net_conn *c = ev[i].data.ptr;
 
 		lock_acquire(&c->lock);
-		got |= conn_event(c);
+		got |= conn_event(c, soon);
 		lock_release(&c->lock);
 	}
 	return got;
@@ -137,14 +141,14 @@ static void sockets_leave(struct sr_net *net, int leave)
 
 static void sockets_woke(struct sr_net *net)
 {
-	uint32_t polling = atomic_load(&net->polling);
+	uint32_t polling = atomic_load(&net->polling), polls = atomic_load(&net->polls);
 
-	sockets_serve(net);
+	sockets_serve(net, polls != net->polls_seen);
+	net->polls_seen = polls;
 	net->contended = polling ? net->contended + 1 : 0;
 	if (net->contended < CONTENDED)
 		return;
 	sockets_leave(net, 1);
-	net->polls_seen = atomic_load(&net->polls);
 	net_timer_set(net, net_now() + LOOK_NS);
 }
 
@@ -167,6 +171,15 @@ static void pollers_look(struct sr_net *net)
 	net_timer_set(net, net_now() + LOOK_NS);
 }
 
+/* The program says something next, as a rule, or polls again; when it does not, the thread sees to it. */
+static void received(struct net_conn *c)
+{
+	if (c->urgent || !list_empty(&c->sending))
+		net_pump(c);
+	else if (!list_empty(&c->due))
+		net_timer_set(c->net, net_now() + LATER_NS);
+}
+
 /* By ibv_poll_cq, when its queue has something; */
 void sr_net_polled(struct sr_context *ctx)
 {
@@ -184,7 +197,7 @@ void sr_net_poll(struct sr_context *ctx)
 	atomic_store_explicit(&net->polling, 1, memory_order_relaxed);
 	if (!c) {
 		if (atomic_load_explicit(&net->nr_open, memory_order_relaxed))
-			sockets_serve(net);
+			sockets_serve(net, 1);
 		return;
 	}
 	if (c->pause && c->pause--)
@@ -195,8 +208,8 @@ void sr_net_poll(struct sr_context *ctx)
 		/* What became due at the last poll had its chance to go with a request of the program's. */
 		if (!list_empty(&c->due) || c->watched_out)
 			net_pump(c);
-		if (net_receive(c) && c->state == NET_UP && c->urgent)
-			net_pump(c);
+		if (net_receive(c) && c->state == NET_UP)
+			received(c);
 	} else if (c->state != NET_DOWN) {
 		net_conn_greet(c);
 	}
