@@ -76,13 +76,14 @@ static void connect_to(struct side *s, const struct name *me, int sock, unsigned
 		connect_qp(s, i);
 }
 
-static void open_side(struct side *s, size_t size, int sock, unsigned int others)
+/* @receives: that wait at a time. A queue no longer than needed: one that goes round in the caches is what a program has. */
+static void open_side(struct side *s, size_t size, int sock, unsigned int others, unsigned int receives)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *ctx = s->ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
 	struct ibv_pd *pd = ctx ? ibv_alloc_pd(ctx) : NULL;
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC,
-					 .cap = { .max_send_wr = QUEUE, .max_recv_wr = WRITES_MAX, .max_send_sge = 1,
+					 .cap = { .max_send_wr = QUEUE, .max_recv_wr = receives, .max_send_sge = 1,
 						  .max_recv_sge = 1 } };
 	struct ibv_port_attr port;
 	struct name me = { 0 };
@@ -95,7 +96,7 @@ static void open_side(struct side *s, size_t size, int sock, unsigned int others
 	s->mr = ibv_reg_mr(pd, s->buf, size,
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	s->channel = ibv_create_comp_channel(ctx);
-	s->cq = init.send_cq = init.recv_cq = ibv_create_cq(ctx, WRITES_MAX + QUEUE, NULL, s->channel, 0);
+	s->cq = init.send_cq = init.recv_cq = ibv_create_cq(ctx, (int)(receives + QUEUE), NULL, s->channel, 0);
 	must(s->mr && s->cq, "registration");
 	must(!ibv_query_port(ctx, 1, &port), "port");
 	me.addr = (uintptr_t)s->buf;
@@ -250,7 +251,7 @@ double device_verbs(enum device_way way, size_t size, unsigned int others)
 	pid = fork();
 	if (!pid)
 		close(sock[0]);
-	open_side(&s, room, sock[!pid], others);
+	open_side(&s, room, sock[!pid], others, way == DEVICE_SEND ? WRITES_MAX : 4);
 	memset(s.buf, 0, room);
 	for (i = 0; i < (way == DEVICE_SEND ? bench_repeats(size, WRITES_MAX) : 1); i++)
 		post_receive(&s, size);
