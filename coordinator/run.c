@@ -22,6 +22,7 @@
 
 #define RUN_GRACE_MS 1000
 #define RUN_END_MS 5000	  /* for killed processes to be gone */
+#define RUN_ASKED_MS 5000 /* for the restart that has started us to ask for its job */
 
 static bool run_wanted(struct coordinator *c)
 {
@@ -181,6 +182,14 @@ static void run_ready(struct coordinator *c)
 	close(c->options->ready_fd);
 }
 
+/* Until MSG_WAIT_RESTART, which starts the timer anew, nobody's end tells us that the restart has been given up. */
+static void run_not_asked(uv_timer_t *timer)
+{
+	struct coordinator *c = container_of(timer, struct coordinator, phase_timer);
+
+	conduct_fail(c, -ECANCELED, "fermata restart was ended before its processes were restored");
+}
+
 static void run_start_timers(struct coordinator *c)
 {
 	const struct coordinator_options *o = c->options;
@@ -192,7 +201,7 @@ static void run_start_timers(struct coordinator *c)
 	c->state_since_ns = raw_now_ns();
 	if (o->restart) {
 		c->state = STATE_RESTORE;
-		uv_timer_start(&c->phase_timer, conduct_timeout, o->timeout_ms, 0);
+		uv_timer_start(&c->phase_timer, run_not_asked, RUN_ASKED_MS, 0);
 	}
 	run_check_leave(c);
 }

@@ -33,7 +33,7 @@ static void make_checkpoint(struct conductor *c, char *ret, size_t size)
 	snprintf(ret, size, "%s/1", c->dir);
 }
 
-static void begin(struct conductor *c, struct link *command, unsigned int timeout_ms)
+static void begin_unasked(struct conductor *c, unsigned int timeout_ms)
 {
 	struct coordinator_options options = { .timeout_ms = timeout_ms };
 	char checkpoint[200];
@@ -41,6 +41,11 @@ static void begin(struct conductor *c, struct link *command, unsigned int timeou
 	make_checkpoint(c, checkpoint, sizeof(checkpoint));
 	options.restart = checkpoint;
 	conductor_start_in(c, c->base, &options);
+}
+
+static void begin(struct conductor *c, struct link *command, unsigned int timeout_ms)
+{
+	begin_unasked(c, timeout_ms);
 	command_open(c, command);
 	assert_int_equal(link_send(command, MSG_WAIT_RESTART, NULL, 0), 0);
 }
@@ -195,11 +200,24 @@ static void test_given_up(void **state)
 	conductor_clean(&c);
 }
 
+/* It is ended before it has said a word. */
+static void test_never_asked(void **state)
+{
+	uint64_t since = raw_now_ns();
+	struct conductor c;
+
+	begin_unasked(&c, 120000);
+	assert_int_not_equal(conductor_wait(&c), 0);
+	assert_true(raw_now_ns() - since < 60000000000u);
+	conductor_clean(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_complete), cmocka_unit_test(test_failure), cmocka_unit_test(test_death),
 		cmocka_unit_test(test_missing),	 cmocka_unit_test(test_still_reading), cmocka_unit_test(test_given_up),
+		cmocka_unit_test(test_never_asked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
