@@ -102,12 +102,14 @@ void sr_wakes_close(struct sr_context *ctx)
 		wake_forget(&ctx->wakes[i]);
 }
 
-void sr_wake_drain(int sock)
+int sr_wake_drain(int sock)
 {
 	char byte;
+	int n = 0;
 
 	while (RAW6(SYS_recvfrom, sock, &byte, 1, MSG_DONTWAIT, 0, 0) >= 0)
-		;
+		n++;
+	return n;
 }
 
 void sr_async_push(struct sr_context *ctx, struct sr_seg *seg, uint32_t type, uint32_t handle)

@@ -386,7 +386,8 @@ void sr_channels_wake(struct sr_context *ctx);
 /* async.c */
 void sr_wake(struct sr_context *ctx, uint32_t index, uint32_t number);
 void sr_wakes_close(struct sr_context *ctx);
-void sr_wake_drain(int sock);
+/* How many wakings there were. */
+int sr_wake_drain(int sock);
 int sr_wake_socket(struct sr_context *ctx, uint32_t number);
 void sr_wake_socket_close(struct sr_context *ctx, uint32_t number, int fd);
 void sr_async_push(struct sr_context *ctx, struct sr_seg *seg, uint32_t type, uint32_t handle);

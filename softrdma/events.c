@@ -11,6 +11,10 @@
  *   producer:  events + 1; send
  *   taker:     look for events > taken; found: empty the socket, and look again; if more are left: send to itself
  *              not found: take what the socket has, or sleep on it, and look again
+ *
+ * So the descriptor may be readable for nothing: an event is taken before its datagram comes, and the timer calls for work that brings
+ * none. Programs that made it non-blocking may rely on the one following from the other, as gloo does: they get an event of a queue that
+ * is armed, which hardware may give as well, the queue is merely empty.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -130,6 +134,40 @@ static struct sr_cq *event_take(struct sr_channel *ch, int *ret_more)
 	return found;
 }
 
+/* The descriptor was readable and there is no event: one of a queue that is armed, if any is. */
+static struct sr_cq *event_make_up(struct sr_channel *ch)
+{
+	struct sr_cq *cq, *found = NULL;
+
+	lock_acquire(&ch->lock);
+	list_each(cq, &ch->cqs, link) {
+		uint64_t seen = atomic_load(&cq->shm->notify), state = seen & SR_NOTIFY_STATE;
+
+		if (state != SR_ARMED_ANY && state != SR_ARMED_SOLICITED)
+			continue;
+		if (!atomic_compare_exchange_strong(&cq->shm->notify, &seen, seen - state + SR_NOTIFY_EVENT))
+			continue; /* told this moment */
+		cq->taken++;
+		found = cq;
+		break;
+	}
+	if (found) {
+		list_del(&found->link);
+		list_add_tail(&ch->cqs, &found->link);
+	}
+	lock_release(&ch->lock);
+	return found;
+}
+
+/* Is it the clock that makes the descriptor readable? */
+static int clock_ticks(struct sr_context *ctx)
+{
+	struct pollfd p = { .fd = ctx->timer_fd, .events = POLLIN };
+	struct timespec none = { 0 };
+
+	return RAW5(SYS_ppoll, &p, 1, &none, 0, 0) == 1;
+}
+
 /* Sleeps until there may be an event; what has said so is taken from the socket. 0, or -1 with errno. */
 static int event_wait(struct sr_context *ctx, struct sr_channel *ch)
 {
@@ -166,19 +204,23 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **re
 {
 	struct sr_channel *ch = container_of(channel, struct sr_channel, channel);
 	struct sr_context *ctx = sr_context(channel->context);
+	int more, hint = 0;
 	struct sr_cq *cq;
-	int more;
 
 	for (;;) {
-		if (sr_wants_progress(ctx))
+		if (sr_wants_progress(ctx)) {
+			hint |= clock_ticks(ctx);
 			sr_progress(ctx);
+		}
 		cq = event_take(ch, &more);
 		if (cq)
 			break;
 		if (fcntl(ch->channel.fd, F_GETFL) & O_NONBLOCK) {
 			/* Not readable any more, unless one comes now. */
-			sr_wake_drain(ch->sock);
+			hint |= sr_wake_drain(ch->sock) > 0;
 			cq = event_take(ch, &more);
+			if (!cq && hint)
+				cq = event_make_up(ch);
 			if (cq)
 				break;
 			errno = EAGAIN;

@@ -4,6 +4,7 @@
  * ends are in one process, in two contexts, except where one must sleep.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -292,6 +293,39 @@ static void test_receiver_not_ready(void **state)
 	pair_close(&p);
 }
 
+static int event_waits(struct end *e, struct ibv_cq **ret_cq)
+{
+	struct pollfd p = { .fd = e->channel->fd, .events = POLLIN };
+	void *context;
+
+	die_unless(poll(&p, 1, 10000) == 1);
+	return ibv_get_cq_event(e->channel, ret_cq, &context);
+}
+
+/* The clock of a send that waits makes the channel readable: then a queue that is armed has an event, though there is no completion. */
+static void test_readable_for_nothing(void **state)
+{
+	struct ibv_cq *cq;
+	struct pair p;
+
+	pair_open(&p);
+	die_unless(!fcntl(p.a.channel->fd, F_SETFL, O_NONBLOCK));
+	die_unless(!post(&p.a, 0, 1, IBV_WR_SEND, 0, 10, 0, SIG));
+	die_unless(event_waits(&p.a, &cq) == -1 && errno == EAGAIN);
+	for (int i = 0; i < 5; i++) {
+		die_unless(!ibv_req_notify_cq(p.a.scq, i % 2));
+		die_unless(!event_waits(&p.a, &cq) && cq == p.a.scq);
+		ibv_ack_cq_events(cq, 1);
+		expect_empty(p.a.scq);
+	}
+	die_unless(!ibv_req_notify_cq(p.a.scq, 0));
+	die_unless(!post_recv(&p.b, 0, 2, 0, 10));
+	die_unless(!event_waits(&p.a, &cq) && cq == p.a.scq);
+	ibv_ack_cq_events(cq, 1);
+	good_wc(p.a.scq, 1);
+	pair_close(&p);
+}
+
 static int sleeper(int sock)
 {
 	struct end e;
@@ -453,7 +487,7 @@ int main(void)
 		cmocka_unit_test(test_remote_access),	    cmocka_unit_test(test_region_rights),
 		cmocka_unit_test(test_no_resources), cmocka_unit_test(test_atomic_faults),	    cmocka_unit_test(test_local_faults),
 		cmocka_unit_test(test_receive_faults),	    cmocka_unit_test(test_receiver_not_ready),
-		cmocka_unit_test(test_sleeping_sender),	    cmocka_unit_test(test_unreachable),
+		cmocka_unit_test(test_sleeping_sender), cmocka_unit_test(test_readable_for_nothing),	    cmocka_unit_test(test_unreachable),
 		cmocka_unit_test(test_limits),		    cmocka_unit_test(test_states),
 		cmocka_unit_test(test_peer_reset),
 	};
