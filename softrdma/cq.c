@@ -28,7 +28,7 @@
 
 #define SPINS_MIN 8
 #define SPINS_MAX 256
-#define SPINS_IN_VAIN 65536
+#define SPINS_IN_VAIN 4096
 #define LOOSE(p) atomic_load_explicit(p, memory_order_relaxed)
 #define SET_LOOSE(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
 

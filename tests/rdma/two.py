@@ -42,9 +42,8 @@ class Two:
         def ready():
             if program.ended():
                 raise Failure(f'the server ended with status {program.returncode}')
-            if argv[0] == 'riostream' and not in_read(program.pid):
-                return False
-            return listening(tcp_port) if tcp_port else (until or self.cm_listens)()
+            listens = listening(tcp_port) if tcp_port else (until or self.cm_listens)()
+            return listens and (argv[0] != 'riostream' or in_read(program.pid))
 
         wait_for(ready, 'the server does not listen')
         return program
