@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -308,6 +309,8 @@ static void test_readable_for_nothing(void **state)
 	struct ibv_cq *cq;
 	struct pair p;
 
+	if (getenv("END_HOSTS")) /* the other host keeps the request, and the clock */
+		skip();
 	pair_open(&p);
 	die_unless(!fcntl(p.a.channel->fd, F_SETFL, O_NONBLOCK));
 	die_unless(!post(&p.a, 0, 1, IBV_WR_SEND, 0, 10, 0, SIG));
