@@ -320,6 +320,23 @@ static void test_child_of_the_dead(void **state)
 	close(sock);
 }
 
+/* A directory of our own: other tests, at the same time, would clear away what the dead have left in theirs. */
+static int directory_make(void **state)
+{
+	static char dir[] = "/dev/shm/softrdma-death-XXXXXX";
+
+	*state = dir;
+	return !mkdtemp(dir) || setenv("SOFTRDMA_DIR", dir, 1);
+}
+
+static int directory_remove(void **state)
+{
+	char command[80];
+
+	snprintf(command, sizeof(command), "rm -r %s", (char *)*state);
+	return system(command);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -328,5 +345,5 @@ int main(void)
 		cmocka_unit_test(test_child_of_the_dead),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }
