@@ -244,6 +244,9 @@ static void wc_fill(const struct sr_cqe *c, struct ibv_wc *wc)
  * is waited for may need this one's. How many empty polls go before a yield follows from what came of the last: if
  * it brought the completion, fewer, for both share a processor; if spinning did, more. Yields in vain become seldom: UCX polls under a
  * spin lock that its other threads wait for, and while we are away with it they get nothing done.
+ *
+ * The yield comes before the look at the queue that follows: an empty answer is never older than it. A program takes that for an order of
+ * events: what it sees elsewhere after it (rdma_cm's disconnection) came after all completions.
  */
 void sr_cq_polled(struct sr_cq *cq, int got)
 {
@@ -265,8 +268,13 @@ void sr_cq_polled(struct sr_cq *cq, int got)
 		return;
 	if (yielded && spins < SPINS_IN_VAIN)
 		SET_LOOSE(&cq->spins, spins * 2);
-	SET_LOOSE(&cq->yielded, 1);
-	sched_yield();
+	SET_LOOSE(&cq->yielded, 1); /* with no empty poll since: due */
+}
+
+void sr_cq_polling(struct sr_cq *cq)
+{
+	if (unlikely(LOOSE(&cq->yielded) && !LOOSE(&cq->empty_polls)))
+		sched_yield();
 }
 
 static inline int ring_poll(struct sr_context *ctx, struct sr_cq *cq, int n, struct ibv_wc *wc)
@@ -296,6 +304,7 @@ int sr_poll_cq(struct ibv_cq *ibcq, int n, struct ibv_wc *wc)
 	struct sr_context *ctx = sr_context(ibcq->context);
 	int got;
 
+	sr_cq_polling(cq);
 	if (unlikely(sr_wants_progress(ctx)))
 		sr_progress(ctx);
 	got = ring_poll(ctx, cq, n, wc);

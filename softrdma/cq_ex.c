@@ -51,6 +51,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 
 	if (attr && attr->comp_mask)
 		return EINVAL;
+	sr_cq_polling(cq);
 	if (sr_wants_progress(ctx))
 		sr_progress(ctx);
 	lock_acquire(&cq->poll);

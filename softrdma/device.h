@@ -365,6 +365,7 @@ void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, uint32_t number, uint
 /* What a completion brings: its data, and its queue's place. */
 void sr_cqe_take(struct sr_context *ctx, const struct sr_cqe *c);
 /* After a poll: a spinner may have to let others work. */
+void sr_cq_polling(struct sr_cq *cq);
 void sr_cq_polled(struct sr_cq *cq, int got);
 int sr_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int sr_req_notify_cq(struct ibv_cq *cq, int solicited_only);
