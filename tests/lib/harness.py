@@ -293,6 +293,7 @@ def run_tests(tests, folder, keep=False):
     The runner reads these: a line that begins with one of the words begins a result, further lines are its text.
     """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would our programs
     failed = 0
     for name, function in tests:
         own = Path(tempfile.mkdtemp(prefix='t', dir=folder))
