@@ -62,7 +62,7 @@ int sr_refuse(struct sr_run *r, struct op *o, enum ibv_wc_status status);
 /* May the request touch @len bytes? A status; else where they are. */
 int sr_remote_check(struct sr_run *r, struct op *o, uint32_t access, uint64_t len, uint64_t *ret_va);
 
-/* execute.c: parts of it, for queues whose requests are executed elsewhere (net_request.c); with sq_lock held. */
+/* execute.c: parts of it, for queues whose requests are executed elsewhere (net_*.c); with sq_lock held. */
 /* The own pieces of a request. A status. */
 int sr_local_prepare(struct sr_run *r, struct op *o);
 /* -EOVERFLOW: the completion is lost. */

@@ -201,7 +201,7 @@ void net_due_add(struct net_conn *c, struct net_qp *n, uint32_t what);
 /* Takes in what has come, up to a limit. 1: something had. */
 int net_receive(struct net_conn *c);
 
-/* net_request.c: the requester's side. */
+/* net_request.c, net_send.c, net_reply.c: the requester's side. */
 /* It may have something to send. */
 void net_request_start(struct net_conn *c, struct net_qp *n);
 /* After a post or a move: sq_lock held. */
@@ -228,7 +228,7 @@ void net_request_fault(struct net_conn *c, struct net_qp *n, uint32_t number);
 void net_flush(struct net_conn *c, struct net_qp *n);
 void net_stop(struct net_conn *c, struct net_qp *n);
 
-/* net_respond.c: the responder's side. */
+/* net_respond.c, net_place.c: the responder's side. */
 /* NULL: the payload is dropped. */
 struct net_qp *net_request_accept(struct net_conn *c, const struct net_frame *f);
 void net_request_take(struct net_conn *c, struct net_qp *n, const struct net_frame *f, char *payload);

@@ -2,25 +2,15 @@
 /*
  * The responder's side of a queue pair that leads to another host. What is executed is executed by the engine's own
  * responder (respond.c), as if a requester of this process had asked for it: a short request from the buffer that it came
- * in; of a longer one each fragment is placed first, and with its last one the engine is told that the data is there.
+ * in; of a longer one each fragment is placed first (net_place.c), and with its last one the engine is told that the data is there.
  *
  *   expected    the request that comes next; all before it are executed
  *   rx_offset   how much of its message is placed
  *
- * A fault that is found while a fragment is to be placed is told by the engine, too: it is asked for the whole request, and finds the
- * same. Under the connection's lock; rx_lock is taken for each piece of work.
+ * Under the connection's lock; rx_lock is taken for each piece of work.
  */
-#include <errno.h>
-#include <string.h>
-
 #include "base/sys.h"
-#include "softrdma/net.h"
-
-struct work {
-	struct sr_run r;
-	struct op o;
-	struct sr_wqe w;
-};
+#include "softrdma/net_respond.h"
 
 struct net_qp *net_qp_find(struct net_conn *c, uint32_t qpn)
 {
@@ -29,24 +19,7 @@ struct net_qp *net_qp_find(struct net_conn *c, uint32_t qpn)
 	return n && n->conn == c && n->qpn == qpn ? n : NULL;
 }
 
-static int responds(const struct sr_shm_qp *d)
-{
-	uint32_t state = atomic_load_explicit(&d->state, memory_order_acquire);
-
-	return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
-}
-
-static int receives(const struct net_frame *f)
-{
-	return f->opcode != NET_WRITE && f->opcode < NET_READ ? 1 : f->opcode == NET_SEND_INV;
-}
-
-static int is_send(const struct net_frame *f)
-{
-	return f->opcode == NET_SEND || f->opcode == NET_SEND_IMM || f->opcode == NET_SEND_INV;
-}
-
-static void work_fill(struct net_conn *c, struct net_qp *n, const struct net_frame *f, struct work *k)
+void net_work_fill(struct net_conn *c, struct net_qp *n, const struct net_frame *f, struct net_work *k)
 {
 	struct sr_context *ctx = c->net->ctx;
 	struct sr_shm_qp *d = n->qp->shm;
@@ -65,8 +38,7 @@ static void work_fill(struct net_conn *c, struct net_qp *n, const struct net_fra
 	k->o.local.n = 0;
 }
 
-/* Of an extended connection the receives and the domain are those of a shared queue of this context. */
-static int owner_find(struct work *k)
+int net_owner_find(struct net_work *k)
 {
 	if (k->o.d->type != IBV_QPT_XRC_RECV)
 		return 0;
@@ -106,8 +78,7 @@ static uint32_t nak_of(int status)
 	}
 }
 
-/* No lock but the connection's is held. */
-static void outcome(struct net_conn *c, struct net_qp *n, const struct net_frame *f, int status, int failed)
+void net_outcome(struct net_conn *c, struct net_qp *n, const struct net_frame *f, int status, int failed)
 {
 	n->rx_offset = 0;
 	if (n->unreliable) {
@@ -128,7 +99,7 @@ static void outcome(struct net_conn *c, struct net_qp *n, const struct net_frame
 }
 
 /* Tells the owner of the receives that we wait for one, then looks once more. rx_lock held. */
-static int respond(struct net_qp *n, struct work *k)
+int net_respond(struct net_qp *n, struct net_work *k)
 {
 	int xrc = k->o.d->type == IBV_QPT_XRC_RECV;
 	int status = xrc ? sr_xrc_respond(&k->r, &k->o) : sr_respond(&k->r, &k->o);
@@ -141,18 +112,18 @@ static int respond(struct net_qp *n, struct work *k)
 	return xrc ? sr_xrc_respond(&k->r, &k->o) : sr_respond(&k->r, &k->o);
 }
 
-static void execute(struct net_conn *c, struct net_qp *n, const struct net_frame *f, struct work *k)
+void net_execute(struct net_conn *c, struct net_qp *n, const struct net_frame *f, struct net_work *k)
 {
 	struct sr_context *ctx = c->net->ctx;
 	int status = STALL_UNREACHABLE;
 
 	sr_rx_lock(ctx, &ctx->self, k->o.d);
-	if (responds(k->o.d))
-		status = respond(n, k);
+	if (net_responds(k->o.d))
+		status = net_respond(n, k);
 	if (unlikely(!k->o.d->established && status >= 0))
 		sr_established(&k->r, k->o.d);
 	rlock_release(&k->o.d->rx_lock);
-	outcome(c, n, f, status, k->r.failed != 0);
+	net_outcome(c, n, f, status, k->r.failed != 0);
 }
 
 /* ---- which request is taken ---- */
@@ -173,10 +144,10 @@ static struct net_answer *answer_push(struct net_qp *n, const struct net_frame *
 static void duplicate(struct net_conn *c, struct net_qp *n, const struct net_frame *f)
 {
 	struct net_answer *a = NULL;
-	struct work k;
+	struct net_work k;
 
-	work_fill(c, n, f, &k);
-	if (f->opcode == NET_READ && !owner_find(&k)) {
+	net_work_fill(c, n, f, &k);
+	if (f->opcode == NET_READ && !net_owner_find(&k)) {
 		answer_push(n, f, k.o.pd);
 	} else if (f->opcode == NET_COMPARE_SWAP || f->opcode == NET_FETCH_ADD) {
 		uint32_t slot = f->seq % NET_READS;
@@ -223,7 +194,7 @@ struct net_qp *net_request_accept(struct net_conn *c, const struct net_frame *f)
 	struct net_qp *n = net_qp_find(c, f->to);
 	int ahead;
 
-	if (!n || !is_for(n, f) || !responds(n->qp->shm)) {
+	if (!n || !is_for(n, f) || !net_responds(n->qp->shm)) {
 		absent(c, f);
 		return NULL;
 	}
@@ -250,23 +221,23 @@ struct net_qp *net_request_accept(struct net_conn *c, const struct net_frame *f)
 
 /* ---- READs and atomics ---- */
 
-static void take_read(struct net_conn *c, struct net_qp *n, const struct net_frame *f, struct work *k)
+static void take_read(struct net_conn *c, struct net_qp *n, const struct net_frame *f, struct net_work *k)
 {
 	struct sr_context *ctx = c->net->ctx;
 	int status = STALL_UNREACHABLE;
 	uint64_t va;
 
 	sr_rx_lock(ctx, &ctx->self, k->o.d);
-	if (responds(k->o.d))
-		status = owner_find(k) ? sr_refuse(&k->r, &k->o, IBV_WC_REM_INV_REQ_ERR)
+	if (net_responds(k->o.d))
+		status = net_owner_find(k) ? sr_refuse(&k->r, &k->o, IBV_WC_REM_INV_REQ_ERR)
 				       : sr_remote_check(&k->r, &k->o, IBV_ACCESS_REMOTE_READ, f->total, &va);
 	if (!status && !answer_push(n, f, k->o.pd))
 		status = sr_refuse(&k->r, &k->o, IBV_WC_REM_INV_REQ_ERR);
 	rlock_release(&k->o.d->rx_lock);
-	outcome(c, n, f, status, k->r.failed != 0);
+	net_outcome(c, n, f, status, k->r.failed != 0);
 }
 
-static void take_atomic(struct net_conn *c, struct net_qp *n, const struct net_frame *f, struct work *k)
+static void take_atomic(struct net_conn *c, struct net_qp *n, const struct net_frame *f, struct net_work *k)
 {
 	uint32_t slot = f->seq % NET_READS, before = n->expected;
 	uint64_t old = 0;
@@ -275,7 +246,7 @@ static void take_atomic(struct net_conn *c, struct net_qp *n, const struct net_f
 	if (n->answer_tail - n->answer_head == NET_READS)
 		return; /* more than it may have under way */
 	k->o.local = (struct pieces){ .v = { { &old, sizeof(old) } }, .n = 1 };
-	execute(c, n, f, k);
+	net_execute(c, n, f, k);
 	if (n->expected == before)
 		return;
 	n->result_seq[slot] = f->seq;
@@ -286,142 +257,22 @@ static void take_atomic(struct net_conn *c, struct net_qp *n, const struct net_f
 	c->urgent = 1;
 }
 
-int net_answer_lock(struct net_conn *c, struct net_qp *n, uint32_t offset, uint32_t length, struct pieces *p)
-{
-	struct net_answer *a = &n->answer[n->answer_head % NET_READS];
-	struct sr_context *ctx = c->net->ctx;
-	struct sr_shm_qp *d = n->qp->shm;
-	uint64_t va;
-
-	sr_rx_lock(ctx, &ctx->self, d);
-	if (sr_rkey_check(ctx->seg, a->rkey, a->address + offset, length, IBV_ACCESS_REMOTE_READ, a->pd, d->qpn, &va)) {
-		rlock_release(&d->rx_lock);
-		return -1;
-	}
-	p->v[0] = (struct iovec){ (void *)(uintptr_t)va, length };
-	p->n = 1;
-	return 0;
-}
-
-/* ---- data ---- */
-
-/* The pieces of the receive that the message goes to. 0, or what the engine has to be asked about. */
-static int receive_pieces(struct work *k, const struct net_frame *f, uint32_t offset, uint32_t length, struct pieces *p)
-{
-	struct sr_rwqe *rw;
-	struct pieces all = { .n = 0 };
-	uint32_t slot;
-
-	rw = sr_rq_peek(&k->r, &k->o, &slot);
-	if (!rw || f->total > rw->length)
-		return -1;
-	if (gather(&all, k->o.to->seg, k->o.pd, rw->sge, rw->nsge, f->total, IBV_ACCESS_LOCAL_WRITE))
-		return -1;
-	net_cut(&all, offset, length, p);
-	return 0;
-}
-
-static int write_pieces(struct work *k, const struct net_frame *f, uint32_t offset, uint32_t length, struct pieces *p)
-{
-	uint32_t slot;
-	uint64_t va;
-
-	if (receives(f) && !sr_rq_peek(&k->r, &k->o, &slot))
-		return -1;
-	if (!(k->o.d->access & IBV_ACCESS_REMOTE_WRITE) ||
-	    sr_rkey_check(k->o.to->seg, f->rkey, f->address, f->total, IBV_ACCESS_REMOTE_WRITE, k->o.pd, k->o.d->qpn, &va))
-		return -1;
-	p->v[0] = (struct iovec){ (void *)(uintptr_t)(va + offset), length };
-	p->n = 1;
-	return 0;
-}
-
-int net_place_lock(struct net_conn *c, struct net_qp *n, const struct net_frame *f, uint32_t offset, uint32_t length,
-		   struct pieces *p)
-{
-	struct sr_context *ctx = c->net->ctx;
-	int status = STALL_UNREACHABLE, err = -1;
-	struct work k;
-
-	work_fill(c, n, f, &k);
-	sr_rx_lock(ctx, &ctx->self, k.o.d);
-	if (responds(k.o.d)) {
-		if (owner_find(&k))
-			status = sr_refuse(&k.r, &k.o, IBV_WC_REM_INV_REQ_ERR);
-		else
-			err = is_send(f) ? receive_pieces(&k, f, f->offset + offset, length, p)
-					 : write_pieces(&k, f, f->offset + offset, length, p);
-		if (!err)
-			return 0;
-		k.o.placed = 1;
-		if (status < 0)
-			status = respond(n, &k);
-	}
-	rlock_release(&k.o.d->rx_lock);
-	outcome(c, n, f, status, k.r.failed != 0);
-	return -1;
-}
-
-void net_respond_fault(struct net_conn *c, struct net_qp *n)
-{
-	const struct net_frame none = { .type = NET_REQUEST };
-	struct sr_context *ctx = c->net->ctx;
-	struct work k;
-
-	work_fill(c, n, &none, &k);
-	sr_rx_lock(ctx, &ctx->self, k.o.d);
-	sr_refuse(&k.r, &k.o, IBV_WC_REM_OP_ERR);
-	rlock_release(&k.o.d->rx_lock);
-	outcome(c, n, &none, IBV_WC_REM_OP_ERR, k.r.failed != 0);
-}
-
-void net_place_unlock(struct net_qp *n)
-{
-	rlock_release(&n->qp->shm->rx_lock);
-}
-
-void net_fragment_done(struct net_conn *c, struct net_qp *n, const struct net_frame *f)
-{
-	struct work k;
-
-	n->rx_offset += f->length;
-	if (!(f->flags & NET_LAST))
-		return;
-	work_fill(c, n, f, &k);
-	k.o.placed = 1;
-	execute(c, n, f, &k);
-}
-
-static void take_fragment(struct net_conn *c, struct net_qp *n, const struct net_frame *f, const char *payload)
-{
-	struct pieces p;
-	uint32_t i;
-
-	if (f->length && net_place_lock(c, n, f, 0, f->length, &p))
-		return;
-	for (i = 0; f->length && i < p.n; payload += p.v[i++].iov_len)
-		memcpy(p.v[i].iov_base, payload, p.v[i].iov_len);
-	if (f->length)
-		net_place_unlock(n);
-	net_fragment_done(c, n, f);
-}
-
 void net_request_take(struct net_conn *c, struct net_qp *n, const struct net_frame *f, char *payload)
 {
-	struct work k;
+	struct net_work k;
 
 	if (f->length != f->total && f->opcode != NET_READ && f->opcode != NET_COMPARE_SWAP && f->opcode != NET_FETCH_ADD) {
-		take_fragment(c, n, f, payload);
+		net_fragment_take(c, n, f, payload);
 		return;
 	}
-	work_fill(c, n, f, &k);
+	net_work_fill(c, n, f, &k);
 	if (f->opcode == NET_READ) {
 		take_read(c, n, f, &k);
 	} else if (f->opcode == NET_COMPARE_SWAP || f->opcode == NET_FETCH_ADD) {
 		take_atomic(c, n, f, &k);
 	} else {
 		k.o.local = (struct pieces){ .v = { { payload, f->length } }, .n = 1 };
-		execute(c, n, f, &k);
+		net_execute(c, n, f, &k);
 	}
 }
 
