@@ -109,13 +109,7 @@ static void test_answered(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_each), cmocka_unit_test(test_service), cmocka_unit_test(test_answered) };
-	char dir[64];
-	int r;
 
-	snprintf(dir, sizeof(dir), "/dev/shm/softrdma-cm-%d", getpid());
-	setenv("SOFTRDMA_DIR", dir, 1);
 	setenv("SOFTRDMA_CM_TIMEOUT", "1", 1);
-	r = cmocka_run_group_tests(tests, NULL, NULL);
-	snprintf(dir, sizeof(dir), "rm -rf /dev/shm/softrdma-cm-%d", getpid());
-	return system(dir) || r;
+	return cmocka_run_group_tests(tests, cm_directory_make, cm_directory_remove);
 }
