@@ -44,7 +44,7 @@ static inline int gather(struct pieces *p, struct sr_seg *seg, uint32_t pd, cons
 	return 0;
 }
 
-/* respond.c; with rx_lock of o->d held. */
+/* respond.c, receive.c; with rx_lock of o->d held. */
 int sr_respond(struct sr_run *r, struct op *o);
 /* The receive to be used now and its slot; of an SRQ it is taken, a QP's own stays at the head. NULL: none. */
 struct sr_rwqe *sr_rq_peek(struct sr_run *r, struct op *o, uint32_t *ret_slot);

@@ -1,141 +1,32 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The names of devices and ports: GUIDs, LIDs, GIDs, partition keys. What there is follows from the environment:
+ * The ports of a context: what is in their tables, and the verbs that ask. What there is follows from the environment:
  *
  *   SOFTRDMA_DEVICES  1 to 8, 1        SOFTRDMA_PORTS  1 or 2, 1      SOFTRDMA_LINK  infiniband, roce
  *   SOFTRDMA_PKEYS    up to 16, 0xffff SOFTRDMA_GIDS   1 to 16 on each InfiniBand port, 1
  *
- * All names follow from the host's name, the device's number and the port's, so processes of a host agree on them
- * without a word, and one with two devices knows of the third of another. With a network (net.c) they follow from the host's
- * address there in place of its name, so that a name leads to its host: the address is the lower half of GUIDs and the last
- * four bytes of MACs, and its last bits are in LIDs.
- *
  * On InfiniBand a port has a LID and GIDs fe80:: and its GUID, those beyond the first with alias GUIDs. On RoCE it has no LID;
  * its GIDs are fe80:: and its MAC's, and on the first port of the first device the host's IPv4 addresses, each
- * twice, as RoCE v1 and v2.
- *
- * A site is a port of this host as a number: its link layer, device and port; 0 is none. Requests lead from site to
- * site: a queue pair is not found at another port than its own. No state but what is written into the context at its opening.
+ * twice, as RoCE v1 and v2. No state but what is written into the context at its opening.
  */
 #include <endian.h>
 #include <errno.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <sys/utsname.h>
 
-#include "base/sys.h"
 #include "softrdma/export.h"
+#include "softrdma/name.h"
 
 #define PORT_ATTR_OLD 48 /* bytes that the exported ibv_query_port may write */
 #define WIDTH_4X 2
 #define SPEED_EDR 32
 #define PHYS_LINK_UP 5
 #define CAP_IP_BASED_GIDS (1u << 26)
-#define GUID_BASE 0x0253524400000000ull
-#define ALIAS_SHIFT 58 /* of a GID's number in its alias GUID */
-#define LID_STRIDE 0x511u
-#define LIDS 0xbfffu
-#define LID_HOST_BITS 11 /* of the address; the 16 ports have their numbers above */
-#define SUBNET 0xfe80000000000000ull
 
 /* What ibv_query_gid_type tells. */
 enum { SYSFS_IB_ROCE_V1, SYSFS_ROCE_V2 };
 
-static uint64_t host_hash(void)
-{
-	struct utsname u;
-	uint64_t h = 0xcbf29ce484222325ull;
-	const char *s;
-
-	if (uname(&u))
-		return h;
-	for (s = u.nodename; *s; s++)
-		h = (h ^ (unsigned char)*s) * 0x100000001b3ull;
-	return h;
-}
-
-static struct sr_host host_find(void)
-{
-	struct sr_host h = { .name = host_hash() };
-
-	h.address = sr_net_address(&h.mask);
-	h.mask |= ~((1u << LID_HOST_BITS) - 1);
-	return h;
-}
-
-static uint32_t host_id(const struct sr_host *h)
-{
-	return h->address ? h->address : (uint32_t)h->name;
-}
-
-static uint64_t device_guid(const struct sr_host *h, uint32_t device)
-{
-	return GUID_BASE + ((uint64_t)device << 32 | host_id(h));
-}
-
-uint64_t sr_device_guid(uint32_t device)
-{
-	const struct sr_host h = host_find();
-
-	return device_guid(&h, device);
-}
-
-static uint64_t port_guid(const struct sr_host *h, uint32_t device, uint32_t port)
-{
-	return device_guid(h, device) + ((uint64_t)(port - 1) << 40);
-}
-
-static uint16_t port_lid(const struct sr_host *h, uint32_t device, uint32_t port)
-{
-	uint32_t n = device * SR_MAX_PORTS + port - 1;
-
-	if (h->address)
-		return (uint16_t)(1 + (n << LID_HOST_BITS | (h->address & ~h->mask)));
-	return (uint16_t)(1 + (h->name + n * LID_STRIDE) % LIDS);
-}
-
-uint64_t sr_guid(void)
-{
-	return sr_device_guid(0);
-}
-
-uint16_t sr_lid(void)
-{
-	const struct sr_host h = host_find();
-
-	return port_lid(&h, 0, 1);
-}
-
-/* A MAC of the locally administered ones. */
-static void port_mac(const struct sr_host *host, uint32_t device, uint32_t port, uint8_t mac[6])
-{
-	uint32_t h = htobe32(host_id(host));
-
-	mac[0] = 0x02;
-	mac[1] = (uint8_t)(device * SR_MAX_PORTS + port - 1);
-	memcpy(mac + 2, &h, sizeof(h));
-}
-
 /* ---- what the environment says ---- */
-
-static uint32_t number_of(const char *name, uint32_t max)
-{
-	const char *s = getenv(name);
-	uint32_t n = 0;
-
-	for (; s && *s >= '0' && *s <= '9' && n <= max; s++)
-		n = n * 10 + (uint32_t)(*s - '0');
-	return n < 1 ? 1 : n > max ? max : n;
-}
-
-uint32_t sr_devices(void)
-{
-	return number_of("SOFTRDMA_DEVICES", SR_MAX_DEVICES);
-}
 
 static uint32_t digit(char c)
 {
@@ -187,65 +78,10 @@ static void gid_add(struct sr_port *p, uint64_t prefix, uint64_t id, int type)
 	p->gid_type[p->gids++] = (uint8_t)type;
 }
 
-static uint64_t mac_id(const struct sr_host *h, uint32_t device, uint32_t port)
-{
-	uint8_t m[6], id[8];
-	uint64_t v;
-
-	port_mac(h, device, port, m);
-	memcpy(id, (uint8_t[]){ m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5] }, sizeof(id));
-	memcpy(&v, id, sizeof(v));
-	return be64toh(v);
-}
-
-static int is_roce(void)
-{
-	const char *link = getenv("SOFTRDMA_LINK");
-
-	return link && !strcmp(link, "roce");
-}
-
-void sr_first_gid(uint8_t gid[16])
-{
-	const struct sr_host h = host_find();
-	uint64_t half[2] = { htobe64(SUBNET), htobe64(is_roce() ? mac_id(&h, 0, 1) : device_guid(&h, 0)) };
-
-	memcpy(gid, half, sizeof(half));
-}
-
 static void roce_gid_add(struct sr_port *p, uint64_t prefix, uint64_t id)
 {
 	gid_add(p, prefix, id, SYSFS_IB_ROCE_V1);
 	gid_add(p, prefix, id, SYSFS_ROCE_V2);
-}
-
-/*
- * Calls @fn with each IPv4 address of this host but the loopback's, in the host's order, until it answers non-zero. With a
- * network there is only the one that others find it at.
- */
-static int host_addresses(const struct sr_host *h, int (*fn)(struct sr_port *p, uint32_t address), struct sr_port *p)
-{
-	struct ifreq req[32];
-	struct ifconf conf = { .ifc_len = sizeof(req), .ifc_req = req };
-	int fd, found = 0;
-	size_t i;
-
-	if (h->address)
-		return fn(p, h->address);
-	fd = (int)RAW3(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return 0;
-	if (RAW3(SYS_ioctl, fd, SIOCGIFCONF, &conf))
-		conf.ifc_len = 0;
-	raw_close(fd);
-	for (i = 0; !found && i < (size_t)conf.ifc_len / sizeof(*req); i++) {
-		struct sockaddr_in sin;
-
-		memcpy(&sin, &req[i].ifr_addr, sizeof(sin));
-		if (sin.sin_family == AF_INET && be32toh(sin.sin_addr.s_addr) >> 24 != 127)
-			found = fn(p, be32toh(sin.sin_addr.s_addr));
-	}
-	return found;
 }
 
 static int address_add(struct sr_port *p, uint32_t address)
@@ -257,100 +93,32 @@ static int address_add(struct sr_port *p, uint32_t address)
 static void port_fill(struct sr_context *ctx, uint32_t number)
 {
 	struct sr_port *p = &ctx->port[number - 1];
-	uint64_t i, n = number_of("SOFTRDMA_GIDS", SR_MAX_GIDS);
+	uint64_t i, n = sr_name_number("SOFTRDMA_GIDS", SR_MAX_GIDS);
 
 	if (!ctx->ethernet) {
-		p->lid = port_lid(&ctx->host, ctx->device, number);
+		p->lid = sr_name_lid(&ctx->host, ctx->device, number);
 		for (i = 0; i < n; i++)
-			gid_add(p, SUBNET, port_guid(&ctx->host, ctx->device, number) ^ i << ALIAS_SHIFT, SYSFS_IB_ROCE_V1);
+			gid_add(p, SR_SUBNET, sr_name_port_guid(&ctx->host, ctx->device, number) ^ i << SR_ALIAS_SHIFT, SYSFS_IB_ROCE_V1);
 		return;
 	}
-	roce_gid_add(p, SUBNET, mac_id(&ctx->host, ctx->device, number));
+	roce_gid_add(p, SR_SUBNET, sr_name_mac_id(&ctx->host, ctx->device, number));
 	if (!ctx->device && number == 1)
-		host_addresses(&ctx->host, address_add, p);
+		sr_name_addresses(&ctx->host, address_add, p);
 }
 
 void sr_ports_fill(struct sr_context *ctx)
 {
 	uint32_t i;
 
-	ctx->ethernet = is_roce();
-	ctx->host = host_find();
+	ctx->ethernet = sr_name_is_roce();
+	ctx->host = sr_name_host();
 	if (!ctx->net)
 		ctx->host.address = 0;
-	ctx->ports = number_of("SOFTRDMA_PORTS", SR_MAX_PORTS);
+	ctx->ports = sr_name_number("SOFTRDMA_PORTS", SR_MAX_PORTS);
 	ctx->seg->device = ctx->device;
 	pkeys_read(ctx);
 	for (i = 1; i <= ctx->ports; i++)
 		port_fill(ctx, i);
-}
-
-/* ---- sites ---- */
-
-static uint16_t site_of(const struct sr_context *ctx, uint32_t device, uint32_t port)
-{
-	return (uint16_t)((ctx->ethernet ? 0x100u : 0u) + 1 + device * SR_MAX_PORTS + port - 1);
-}
-
-uint16_t sr_own_site(const struct sr_context *ctx, uint32_t port)
-{
-	return site_of(ctx, ctx->device, port);
-}
-
-static int address_is(struct sr_port *p, uint32_t address)
-{
-	return p->gid[0].global.interface_id == htobe64(0xffff00000000ull | address);
-}
-
-static int gid_leads(const struct sr_context *ctx, const struct sr_host *h, const union ibv_gid *gid, uint32_t device,
-		     uint32_t port)
-{
-	uint64_t id = be64toh(gid->global.interface_id);
-
-	if (be64toh(gid->global.subnet_prefix) != SUBNET)
-		return 0;
-	if (ctx->ethernet)
-		return id == mac_id(h, device, port);
-	return !((id ^ port_guid(h, device, port)) & ((1ull << ALIAS_SHIFT) - 1)) &&
-	       (id ^ port_guid(h, device, port)) >> ALIAS_SHIFT < SR_MAX_GIDS;
-}
-
-static uint16_t site_on(const struct sr_context *ctx, const struct sr_host *h, const struct ibv_ah_attr *a)
-{
-	struct sr_port wanted = { .gid[0] = a->grh.dgid };
-	uint32_t d, p;
-
-	for (d = 0; d < SR_MAX_DEVICES; d++)
-		for (p = 1; p <= SR_MAX_PORTS; p++)
-			if (a->is_global ? gid_leads(ctx, h, &a->grh.dgid, d, p) : a->dlid == port_lid(h, d, p))
-				return site_of(ctx, d, p);
-	if (ctx->ethernet && a->is_global && !a->grh.dgid.global.subnet_prefix && host_addresses(h, address_is, &wanted))
-		return site_of(ctx, 0, 1);
-	return 0;
-}
-
-/* Where the address leads to on this host; 0: elsewhere, or nowhere. */
-uint16_t sr_site_find(const struct sr_context *ctx, const struct ibv_ah_attr *a)
-{
-	return site_on(ctx, &ctx->host, a);
-}
-
-/* The host that it would be, whose name is then looked for as that of this one is. */
-uint32_t sr_host_find(const struct sr_context *ctx, const struct ibv_ah_attr *a, uint16_t *ret_site)
-{
-	struct sr_host h = ctx->host;
-	uint64_t id = be64toh(a->grh.dgid.global.interface_id);
-
-	if (!h.address)
-		return 0;
-	if (!a->is_global)
-		h.address = (h.address & h.mask) | ((a->dlid - 1u) & ((1u << LID_HOST_BITS) - 1));
-	else if (ctx->ethernet && a->grh.dgid.global.subnet_prefix) /* a MAC's, with ff:fe in its middle */
-		h.address = (uint32_t)(id >> 40 & 0xff) << 24 | (uint32_t)(id & 0xffffff);
-	else
-		h.address = (uint32_t)id;
-	*ret_site = site_on(ctx, &h, a);
-	return *ret_site ? h.address : 0;
 }
 
 /* ---- the verbs ---- */
@@ -497,7 +265,7 @@ EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_a
 	if (!site)
 		return EHOSTUNREACH;
 	n = (uint16_t)((site & 0xff) - 1);
-	port_mac(&h, n / SR_MAX_PORTS, n % SR_MAX_PORTS + 1, mac);
+	sr_name_mac(&h, n / SR_MAX_PORTS, n % SR_MAX_PORTS + 1, mac);
 	*vid = 0xffff; /* no VLAN */
 	return 0;
 }
