@@ -9,13 +9,17 @@ struct list {
 };
 
 #define LIST_INIT(l) { &(l), &(l) }
-#define list_each(pos, head, member)                                                   \
-	for (pos = container_of((head)->next, __typeof__(*pos), member); &pos->member != (head); \
-	     pos = container_of(pos->member.next, __typeof__(*pos), member))
-#define list_each_safe(pos, tmp, head, member)                                         \
-	for (pos = container_of((head)->next, __typeof__(*pos), member),               \
-	    tmp = container_of(pos->member.next, __typeof__(*pos), member);            \
-	     &pos->member != (head); pos = tmp, tmp = container_of(tmp->member.next, __typeof__(*pos), member))
+/* @pos is an element's in the body alone: the head is no member of one, and need not be aligned as one is. */
+#define list_each(pos, head, member)                                                                           \
+	for (struct list *pos##_at = (head)->next;                                                             \
+	     pos##_at != (head) && (pos = container_of(pos##_at, __typeof__(*pos), member), 1);                \
+	     pos##_at = pos##_at->next)
+/* @pos may leave the list, or go. */
+#define list_each_safe(pos, head, member)                                                                      \
+	for (struct list *pos##_at = (head)->next, *pos##_next;                                                \
+	     pos##_at != (head) && (pos##_next = pos##_at->next,                                               \
+				    pos = container_of(pos##_at, __typeof__(*pos), member), 1);                \
+	     pos##_at = pos##_next)
 
 static inline void list_init(struct list *l) { l->next = l->prev = l; }
 static inline int list_empty(const struct list *l) { return l->next == l; }

@@ -218,10 +218,10 @@ static void run_close_handle(uv_handle_t *handle, void *arg)
 
 static void run_close(struct coordinator *c)
 {
-	struct conn *k, *tmp;
+	struct conn *k;
 
 	c->state = STATE_ENDING;
-	list_each_safe(k, tmp, &c->conns, node)
+	list_each_safe(k, &c->conns, node)
 		connection_close(k);
 	uv_walk(&c->loop, run_close_handle, c);
 	uv_run(&c->loop, UV_RUN_DEFAULT);

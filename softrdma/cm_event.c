@@ -95,10 +95,10 @@ static void settle(struct cm_channel *ch)
 void cm_event_drop(struct cm_id *id, struct cm_mcast *mc)
 {
 	struct cm_channel *ch = id->channel;
-	struct cm_event *ev, *tmp;
+	struct cm_event *ev;
 	struct cm_id *request;
 
-	list_each_safe(ev, tmp, &ch->events, link) {
+	list_each_safe(ev, &ch->events, link) {
 		if ((mc ? ev->mcast != mc : ev->id != id))
 			continue;
 		request = ev->request;
@@ -111,9 +111,9 @@ void cm_event_drop(struct cm_id *id, struct cm_mcast *mc)
 
 void cm_event_move(struct cm_id *id, struct cm_channel *to)
 {
-	struct cm_event *ev, *tmp;
+	struct cm_event *ev;
 
-	list_each_safe(ev, tmp, &id->channel->events, link) {
+	list_each_safe(ev, &id->channel->events, link) {
 		if (ev->id != id)
 			continue;
 		list_del(&ev->link);

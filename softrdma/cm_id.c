@@ -81,9 +81,9 @@ static void farewell(struct cm_id *id)
 
 static void pending_drop(struct cm_id *listener)
 {
-	struct cm_pending *p, *tmp;
+	struct cm_pending *p;
 
-	list_each_safe(p, tmp, &listener->channel->pending, link) {
+	list_each_safe(p, &listener->channel->pending, link) {
 		if (p->listener != listener)
 			continue;
 		cm_unwatch(listener->channel, p->sock);
@@ -112,9 +112,9 @@ void cm_id_destroy(struct cm_id *id)
 /* Sockets, waiting connections and events go along. */
 void cm_id_migrate(struct cm_id *id, struct cm_channel *to)
 {
-	struct cm_pending *p, *tmp;
+	struct cm_pending *p;
 
-	list_each_safe(p, tmp, &id->channel->pending, link) {
+	list_each_safe(p, &id->channel->pending, link) {
 		if (p->listener != id)
 			continue;
 		cm_unwatch(id->channel, p->sock);

@@ -118,10 +118,10 @@ static void give_up(struct cm_id *id)
 void cm_timer_expired(struct cm_channel *ch)
 {
 	uint64_t now = raw_now_ns(), n;
-	struct cm_id *id, *tmp;
+	struct cm_id *id;
 
 	raw_read(ch->timer_fd, &n, sizeof(n));
-	list_each_safe(id, tmp, &ch->waiting, wait_link) {
+	list_each_safe(id, &ch->waiting, wait_link) {
 		if (id->deadline_ns > now)
 			break;
 		give_up(id);

@@ -247,7 +247,7 @@ static void peers_shut_out(struct sr_context *ctx)
 EXPORT int ibv_close_device(struct ibv_context *context)
 {
 	struct sr_context *ctx = sr_context(context);
-	struct sr_peer *p, *tmp;
+	struct sr_peer *p;
 
 	/* A child's copy goes, what it stands for is the parent's. */
 	if (ctx->seg->pid == raw_getpid()) {
@@ -255,7 +255,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 			sr_net_stop(ctx);
 		peers_shut_out(ctx);
 	}
-	list_each_safe(p, tmp, &ctx->peers, link) {
+	list_each_safe(p, &ctx->peers, link) {
 		munmap(p->seg, SR_SEG_SIZE);
 		if (p->mem_fd >= 0)
 			close(p->mem_fd);

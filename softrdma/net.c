@@ -122,12 +122,12 @@ void sr_net_stop(struct sr_context *ctx)
 void sr_net_close(struct sr_context *ctx)
 {
 	struct sr_net *net = ctx->net;
-	struct net_conn *c, *tmp;
+	struct net_conn *c;
 	uint32_t i;
 
 	if (!net)
 		return;
-	list_each_safe(c, tmp, &net->conns, link) {
+	list_each_safe(c, &net->conns, link) {
 		net_conn_close(c);
 		arena_free(&ctx->arena, c->spill);
 		arena_free(&ctx->arena, c);

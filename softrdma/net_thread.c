@@ -67,11 +67,11 @@ static struct net_conn *conn_next(struct sr_net *net, struct net_conn *c)
 
 static void conn_tick(struct net_conn *c, uint64_t now)
 {
-	struct net_qp *n, *tmp;
+	struct net_qp *n;
 	uint64_t due;
 
 	net_conn_clock(c, now);
-	list_each_safe(n, tmp, &c->busy, busy_link) {
+	list_each_safe(n, &c->busy, busy_link) {
 		due = net_request_clock(c, n, now);
 		if (due)
 			net_timer_set(c->net, due);

@@ -19,9 +19,9 @@ static void fork_parent(void)
 
 static void fork_child(void)
 {
-	struct shadow_context *c, *next;
+	struct shadow_context *c;
 
-	list_each_safe(c, next, &verbs_contexts, link)
+	list_each_safe(c, &verbs_contexts, link)
 		list_del(&c->link);
 	lock_release(&verbs_lock);
 	verbs_devices_unlock();
