@@ -37,8 +37,7 @@ static inline int copy_inline(struct verbs_ring *r, struct verbs_send *s, const 
 	return 0;
 }
 
-/* Learns from the tail what has become free; 1 if @position is. Under r->lock. */
-static __attribute__((noinline)) int ring_refresh(struct verbs_ring *r, uint64_t head, uint64_t position)
+__attribute__((noinline)) int verbs_ring_refresh(struct verbs_ring *r, uint64_t head, uint64_t position)
 {
 	uint64_t tail = atomic_load_explicit(&r->tail, memory_order_acquire);
 
@@ -46,12 +45,6 @@ static __attribute__((noinline)) int ring_refresh(struct verbs_ring *r, uint64_t
 	if (unlikely(head - tail > r->capacity)) /* a no-op of ours is in the reserve */
 		r->credits = 0;
 	return position - head < r->credits;
-}
-
-static inline void ring_advance(struct verbs_ring *r, uint64_t head, uint32_t n)
-{
-	r->credits -= n;
-	atomic_store_explicit(&r->head, head + n, memory_order_relaxed);
 }
 
 /* Fills the slot; 0 or an errno. */
@@ -95,7 +88,7 @@ static void translate_bind(struct ibv_send_wr *wr)
 }
 
 /* The remote half of a request, for the device of this life. */
-static void translate_remote(const struct shadow_qp *qp, struct ibv_send_wr *wr)
+void verbs_remote_real(const struct shadow_qp *qp, struct ibv_send_wr *wr)
 {
 	switch (wr->opcode) {
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
@@ -122,7 +115,7 @@ static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t pos
 	struct verbs_ring *q = &qp->sq;
 	int r;
 
-	if (unlikely(position - head >= q->credits) && !ring_refresh(q, head, position))
+	if (unlikely(position - head >= q->credits) && !verbs_ring_refresh(q, head, position))
 		return -ENOMEM;
 	r = record_send(q, ring_send(q, position), wr);
 	if (unlikely(r))
@@ -137,7 +130,7 @@ static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t pos
 		to->wr.ud.ah = shadow_ah(wr->wr.ud.ah)->real;
 	if (!(q->translate & VERBS_TRANSLATE_KEYS))
 		return 0;
-	translate_remote(qp, to);
+	verbs_remote_real(qp, to);
 	if (wr->send_flags & IBV_SEND_INLINE)
 		return 0;
 	verbs_sges_real(sges, wr->sg_list, (uint32_t)wr->num_sge);
@@ -216,7 +209,7 @@ int verbs_post_room(struct shadow_qp *qp, uint32_t n)
 	fermata_device_enter();
 	held = verbs_lock_acquire(&qp->sq.lock);
 	head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
-	room = qp->sq.credits >= n || ring_refresh(&qp->sq, head, head + n - 1);
+	room = qp->sq.credits >= n || verbs_ring_refresh(&qp->sq, head, head + n - 1);
 	verbs_lock_release(&qp->sq.lock, held);
 	fermata_device_leave();
 	return room ? 0 : ENOMEM;
@@ -241,103 +234,6 @@ int verbs_post_send(struct ibv_qp *p, struct ibv_send_wr *wr, struct ibv_send_wr
 	return r;
 }
 
-/* The slot of a request that the device itself will post; its wr_id goes into @wr_id. 0 or an errno. */
-static int claim_slot(struct shadow_qp *qp, const struct ibv_mw_bind *bind, uint64_t *wr_id)
-{
-	uint64_t head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
-
-	if (!qp->sq.credits && !ring_refresh(&qp->sq, head, head))
-		return ENOMEM;
-	*ring_send(&qp->sq, head) = (struct verbs_send){ .wr_id = bind->wr_id, .opcode = IBV_WR_BIND_MW,
-							 .flags = bind->send_flags | qp->sq.signal_all };
-	*wr_id = ring_wr_id(&qp->sq, head);
-	return 0;
-}
-
-int verbs_post_bind(struct shadow_qp *qp, struct ibv_mw *mw, const struct ibv_mw_bind *bind)
-{
-	struct ibv_mw_bind b = *bind;
-	int r, held;
-
-	fermata_device_enter();
-	held = verbs_lock_acquire(&qp->sq.lock);
-	if (b.bind_info.mr)
-		b.bind_info.mr = shadow_mr(b.bind_info.mr)->real;
-	r = claim_slot(qp, bind, &b.wr_id);
-	if (!r)
-		r = qp->real->context->ops.bind_mw(qp->real, mw, &b);
-	if (!r)
-		ring_advance(&qp->sq, atomic_load_explicit(&qp->sq.head, memory_order_relaxed), 1);
-	verbs_lock_release(&qp->sq.lock, held);
-	fermata_device_leave();
-	return r;
-}
-
-/* What is needed to post the slot again. */
-static void send_again(struct shadow_qp *qp, struct verbs_send *s, struct ibv_send_wr *wr, struct ibv_sge *sges)
-{
-	memset(wr, 0, sizeof(*wr));
-	wr->opcode = s->opcode;
-	wr->send_flags = s->flags;
-	wr->imm_data = s->imm;
-	wr->sg_list = sges;
-	if (s->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || s->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr->wr.atomic.remote_addr = s->remote_addr;
-		wr->wr.atomic.rkey = s->rkey;
-		wr->wr.atomic.compare_add = s->compare_add;
-		wr->wr.atomic.swap = s->swap;
-	} else {
-		wr->wr.rdma.remote_addr = s->remote_addr;
-		wr->wr.rdma.rkey = s->rkey;
-	}
-	translate_remote(qp, wr);
-	if (s->flags & IBV_SEND_INLINE) {
-		sges[0] = (struct ibv_sge){ (uintptr_t)send_inline(&qp->sq, s), s->inline_length, 0 };
-		wr->num_sge = s->inline_length ? 1 : 0;
-	} else {
-		verbs_sges_real(sges, s->sge, s->num_sge);
-		wr->num_sge = s->num_sge;
-	}
-}
-
-int verbs_repost_send(struct shadow_qp *qp, uint64_t position)
-{
-	struct verbs_send *s = ring_send(&qp->sq, position);
-	struct ibv_sge sges[qp->sq.max_sge + 1];
-	struct ibv_send_wr wr, *bad;
-
-	if (s->opcode == IBV_WR_BIND_MW) /* its window is gone */
-		return EOPNOTSUPP;
-	send_again(qp, s, &wr, sges);
-	wr.wr_id = ring_wr_id(&qp->sq, position);
-	return VERBS_DEVICE(qp->real->context->ops.post_send(qp->real, &wr, &bad));
-}
-
-int verbs_post_noop(struct shadow_qp *qp)
-{
-	uint64_t head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
-	struct verbs_send *s = ring_send(&qp->sq, head);
-	struct shadow_cq *cq = shadow_cq(qp->pub.send_cq);
-	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
-	int r;
-
-	if (head - atomic_load_explicit(&qp->sq.tail, memory_order_relaxed) >= qp->sq.capacity + qp->reserve)
-		return ENOMEM;
-	memset(s, 0, sizeof(*s));
-	s->opcode = IBV_WR_RDMA_WRITE;
-	s->flags = IBV_SEND_SIGNALED;
-	s->slot_flags = VERBS_SLOT_NOOP;
-	wr.wr_id = ring_wr_id(&qp->sq, head);
-	r = VERBS_DEVICE(qp->real->context->ops.post_send(qp->real, &wr, &bad));
-	if (!r) {
-		atomic_store_explicit(&qp->sq.head, head + 1, memory_order_relaxed);
-		qp->sq.credits = 0;
-		cq->noops++;
-		cq->hush = 1;
-	}
-	return r;
-}
-
 static int post_recv_one(struct shadow_qp *qp, const struct ibv_recv_wr *wr)
 {
 	struct verbs_ring *q = &qp->rq;
@@ -347,7 +243,7 @@ static int post_recv_one(struct shadow_qp *qp, const struct ibv_recv_wr *wr)
 	struct ibv_sge sges[BATCH_SGES];
 	int r;
 
-	if (unlikely(!q->credits) && !ring_refresh(q, head, head))
+	if (unlikely(!q->credits) && !verbs_ring_refresh(q, head, head))
 		return qp->pub.srq || !qp->pub.recv_cq ? EINVAL : ENOMEM; /* it has no such queue */
 	if (unlikely((uint32_t)wr->num_sge > q->max_sge || wr->num_sge > BATCH_SGES))
 		return EINVAL;
@@ -384,15 +280,4 @@ int verbs_post_recv(struct ibv_qp *p, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	verbs_lock_release(&qp->rq.lock, held);
 	fermata_device_leave();
 	return r;
-}
-
-int verbs_repost_receive(struct shadow_qp *qp, uint64_t position)
-{
-	struct verbs_receive *slot = ring_receive(&qp->rq, position);
-	struct ibv_sge sges[qp->rq.max_sge + 1];
-	struct ibv_recv_wr wr = { .num_sge = (int)slot->num_sge, .sg_list = sges }, *bad;
-
-	verbs_sges_real(sges, slot->sge, slot->num_sge);
-	wr.wr_id = ring_wr_id(&qp->rq, position);
-	return VERBS_DEVICE(qp->real->context->ops.post_recv(qp->real, &wr, &bad));
 }

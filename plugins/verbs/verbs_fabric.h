@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Names of the fabric: verbs_fabric.c. Used only when verbs_moved. */
+#pragma once
+
+#include "plugins/verbs/verbs_shadow.h"
+
+uint32_t verbs_lkey_real(uint32_t key);
+uint32_t verbs_rkey_real(const struct shadow_qp *qp, uint32_t key);
+/* A key, a queue pair number that the program (or, for numbers, a peer) knows by its old name. */
+int verbs_key_known(uint32_t lkey, uint32_t rkey);
+int verbs_qpn_known(uint32_t qpn);
+void verbs_key_remove(uint32_t lkey);
+/*
+ * Turns the address and number that the program named into those of this life. A number that nobody has published is the
+ * device's own, of a queue pair made after the restart; but @old: of one that is gone, which must find nobody.
+ */
+void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, int old);
+void verbs_ah_real(struct ibv_ah_attr *ah);
+/* The address by which a peer is known: its LID, or a hash of its GID where LIDs are not used. */
+uint64_t verbs_address(const struct ibv_ah_attr *ah);
+/* Ditto, of our own port; 0: the port has no such GID. */
+uint64_t verbs_port_address(const struct verbs_port *p, unsigned int gid_index);
+const struct verbs_port *verbs_qp_port(const struct shadow_qp *qp);
+int verbs_fabric_publish(void); /* restart, RECREATE: this process's names */
+int verbs_fabric_learn(void);	/* restart, RECONNECT: everybody's */

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The names of the fabric at a restart: what this process's old names mean now is published, and what everybody's mean is learnt, into the
+ * tables that verbs_fabric.c reads. Owns the tables. The program stands still.
+ */
+#include "plugins/verbs/verbs_internal.h"
+#include "plugins/verbs/verbs_table.h"
+
+struct table *verbs_lkeys, *verbs_rkeys, *verbs_qpns, *verbs_ports;
+
+struct qp_chunk {
+	uint32_t pid, count;
+	struct {
+		uint32_t virtual, real;
+		uint64_t address;
+	} qp[63];
+};
+
+struct mr_chunk {
+	uint32_t pid, count;
+	struct {
+		uint32_t virtual, real;
+	} mr[127];
+};
+_Static_assert(sizeof(struct qp_chunk) <= 1024 && sizeof(struct mr_chunk) <= 1024, "a name's value");
+
+static const char name_port[] = "verbs/port", name_qp[] = "verbs/qp", name_mr[] = "verbs/mr";
+
+static void table_insert(struct table *t, const struct entry *e)
+{
+	uint32_t at = slot_of(t, e->key - 1);
+
+	while (t->entries[at].key)
+		at = (at + 1) & t->mask;
+	t->entries[at] = *e;
+	t->count++;
+}
+
+/* Adds, growing when it is half full. 0 or -ENOMEM. */
+static int table_add(struct table **where, uint64_t key, uint64_t value, uint64_t address, uint32_t pid)
+{
+	struct entry e = { .key = key + 1, .value = value, .address = address, .pid = pid };
+	struct table *t = *where, *more;
+
+	if (!t || t->count * 2 > t->mask) {
+		uint32_t size = t ? (t->mask + 1) * 2 : 64;
+
+		more = fermata_alloc(sizeof(*more) + size * sizeof(e));
+		if (!more)
+			return -ENOMEM;
+		more->mask = size - 1;
+		for (uint32_t i = 0; t && i <= t->mask; i++)
+			if (t->entries[i].key)
+				table_insert(more, &t->entries[i]);
+		fermata_free(t);
+		*where = t = more;
+	}
+	table_insert(t, &e);
+	return 0;
+}
+
+static int publish_ports(const struct shadow_device *d)
+{
+	int r = 0;
+
+	for (unsigned int i = 1; !r && i <= d->ports; i++) {
+		const struct verbs_port *p = &d->port[i];
+		struct port_name name = { .lid = p->real_lid, .gid = p->real_gid[0], .address = p->virtual_lid };
+
+		if (name.address)
+			r = fermata_publish(name_port, sizeof(name_port), &name, sizeof(name));
+		for (unsigned int g = 0; !r && g < VERBS_GIDS; g++) {
+			name.address = verbs_gid_address(&p->virtual_gid[g]);
+			name.gid = p->real_gid[g];
+			if (name.address)
+				r = fermata_publish(name_port, sizeof(name_port), &name, sizeof(name));
+		}
+	}
+	return r;
+}
+
+static int publish_qps(const struct shadow_context *c)
+{
+	struct qp_chunk chunk = { .pid = fermata_pid() };
+	struct shadow_qp *qp;
+	int r = 0;
+
+	list_each(qp, &c->qps, link) {
+		unsigned int gid = qp->attr_mask & IBV_QP_AV ? qp->attr.ah_attr.grh.sgid_index : 0;
+		const struct verbs_port *port = verbs_qp_port(qp);
+
+		chunk.qp[chunk.count].virtual = qp->pub.qp_num;
+		chunk.qp[chunk.count].real = qp->real->qp_num;
+		chunk.qp[chunk.count].address = verbs_port_address(port, port->virtual_lid ? 0 : gid);
+		if (++chunk.count < ARRAY_SIZE(chunk.qp))
+			continue;
+		r = fermata_publish(name_qp, sizeof(name_qp), &chunk, sizeof(chunk));
+		chunk.count = 0;
+		if (r)
+			return r;
+	}
+	return chunk.count ? fermata_publish(name_qp, sizeof(name_qp), &chunk, sizeof(chunk)) : 0;
+}
+
+static int publish_mrs(const struct shadow_context *c)
+{
+	struct mr_chunk chunk = { .pid = fermata_pid() };
+	struct shadow_mr *mr;
+	int r = 0;
+
+	list_each(mr, &c->mrs, link) {
+		chunk.mr[chunk.count].virtual = mr->pub.rkey;
+		chunk.mr[chunk.count].real = mr->real->rkey;
+		if (++chunk.count < ARRAY_SIZE(chunk.mr))
+			continue;
+		r = fermata_publish(name_mr, sizeof(name_mr), &chunk, sizeof(chunk));
+		chunk.count = 0;
+		if (r)
+			return r;
+	}
+	return chunk.count ? fermata_publish(name_mr, sizeof(name_mr), &chunk, sizeof(chunk)) : 0;
+}
+
+static int lkeys_renew(void)
+{
+	struct shadow_context *c;
+	struct shadow_mr *mr;
+	int r = 0;
+
+	fermata_free(verbs_lkeys);
+	verbs_lkeys = NULL;
+	for_each_context(c)
+		list_each(mr, &c->mrs, link)
+			if (!r)
+				r = table_add(&verbs_lkeys, mr->pub.lkey, mr->real->lkey, 0, 0);
+	return r;
+}
+
+int verbs_fabric_publish(void)
+{
+	struct shadow_context *c;
+	struct shadow_device *d;
+	int r = lkeys_renew();
+
+	if (r)
+		return fermata_fail(r, "no memory for the table of local keys");
+	list_each(d, &verbs_devices, link)
+		if (!r)
+			r = publish_ports(d);
+	for_each_context(c) {
+		if (!r)
+			r = publish_qps(c);
+		if (!r)
+			r = publish_mrs(c);
+	}
+	if (!r)
+		r = fermata_ask(name_port, sizeof(name_port));
+	if (!r)
+		r = fermata_ask(name_qp, sizeof(name_qp));
+	if (!r)
+		r = fermata_ask(name_mr, sizeof(name_mr));
+	return r;
+}
+
+static int learn_ports(void)
+{
+	const struct port_name *name;
+	size_t len;
+	int r = 0;
+
+	for (unsigned int i = 0; !r && (name = fermata_resolve(name_port, sizeof(name_port), i, &len)); i++) {
+		struct port_name *kept;
+		struct entry *e, *known = NULL;
+
+		table_each(e, verbs_ports, name->address)
+			known = e;
+		if (known || len != sizeof(*name)) /* all processes of a host say the same */
+			continue;
+		kept = fermata_alloc(sizeof(*kept));
+		if (!kept)
+			return -ENOMEM;
+		*kept = *name;
+		r = table_add(&verbs_ports, name->address, (uintptr_t)kept, 0, 0);
+	}
+	return r;
+}
+
+static int learn_qps(void)
+{
+	const struct qp_chunk *chunk;
+	size_t len;
+	int r = 0;
+
+	for (unsigned int i = 0; (chunk = fermata_resolve(name_qp, sizeof(name_qp), i, &len)); i++)
+		for (uint32_t q = 0; !r && len == sizeof(*chunk) && q < chunk->count && q < ARRAY_SIZE(chunk->qp); q++)
+			r = table_add(&verbs_qpns, chunk->qp[q].virtual, chunk->qp[q].real, chunk->qp[q].address, chunk->pid);
+	return r;
+}
+
+static int learn_mrs(void)
+{
+	const struct mr_chunk *chunk;
+	size_t len;
+	int r = 0;
+
+	for (unsigned int i = 0; (chunk = fermata_resolve(name_mr, sizeof(name_mr), i, &len)); i++)
+		for (uint32_t m = 0; !r && len == sizeof(*chunk) && m < chunk->count && m < ARRAY_SIZE(chunk->mr); m++)
+			r = table_add(&verbs_rkeys, chunk->mr[m].virtual, chunk->mr[m].real, 0, chunk->pid);
+	return r;
+}
+
+static void ports_free(void)
+{
+	for (uint32_t i = 0; verbs_ports && i <= verbs_ports->mask; i++)
+		if (verbs_ports->entries[i].key)
+			fermata_free((void *)(uintptr_t)verbs_ports->entries[i].value);
+	fermata_free(verbs_ports);
+	verbs_ports = NULL;
+}
+
+int verbs_fabric_learn(void)
+{
+	int r;
+
+	ports_free();
+	fermata_free(verbs_qpns);
+	fermata_free(verbs_rkeys);
+	verbs_qpns = verbs_rkeys = NULL;
+	r = learn_ports();
+	if (!r)
+		r = learn_qps();
+	if (!r)
+		r = learn_mrs();
+	return r ? fermata_fail(r, "no memory for the names of the fabric") : 0;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The device's queue pairs behind the shadows: their making, and at a restart the walk of a new one to the state in which the old one was, with the
+ * newest value of each attribute, and the work that had not been executed. At a restart the program stands still.
+ */
+#include "plugins/verbs/verbs_internal.h"
+
+/* What the data path needs of the device's object, kept where it looks. */
+void verbs_qp_real_set(struct shadow_qp *qp, struct ibv_qp *real)
+{
+	qp->real = qp->sq.real = qp->rq.real = real;
+	qp->sq.translate = qp->rq.translate = verbs_moved ? VERBS_TRANSLATE_KEYS : 0;
+	if (qp->init.qp_type == IBV_QPT_UD)
+		qp->sq.translate |= VERBS_TRANSLATE_AH;
+	if (!real)
+		return;
+	qp->sq.post_send = real->context->ops.post_send;
+	qp->rq.post_recv = real->context->ops.post_recv;
+}
+
+/* Asks the device for the queue pair of qp->init; @cap gets what it gave. */
+static struct ibv_qp *real_create_ex(struct shadow_qp *qp, struct ibv_qp_cap *cap)
+{
+	struct ibv_context *real = shadow_context(qp->pub.context)->real;
+	struct ibv_qp *(*create)(struct ibv_context *, struct ibv_qp_init_attr_ex *) = VERBS_REAL_OP(real, create_qp_ex);
+	struct ibv_qp_init_attr_ex x = *qp->asked;
+	struct ibv_qp *made;
+
+	x.comp_mask &= ~(uint32_t)IBV_QP_INIT_ATTR_SEND_OPS_FLAGS; /* the device's own are not used: verbs_qp_ex.c */
+	x.qp_context = qp;
+	x.send_cq = x.send_cq ? shadow_cq(x.send_cq)->real : NULL;
+	x.recv_cq = x.recv_cq ? shadow_cq(x.recv_cq)->real : NULL;
+	x.srq = x.srq ? shadow_srq(x.srq)->real : NULL;
+	x.pd = x.comp_mask & IBV_QP_INIT_ATTR_PD ? shadow_pd(x.pd)->real : NULL;
+	x.xrcd = x.comp_mask & IBV_QP_INIT_ATTR_XRCD ? shadow_xrcd(x.xrcd)->real : NULL;
+	x.cap.max_send_wr += qp->reserve;
+	made = create ? create(real, &x) : verbs_unsupported();
+	*cap = x.cap;
+	return made;
+}
+
+static struct ibv_qp *real_create(struct shadow_qp *qp, struct ibv_qp_cap *cap)
+{
+	struct ibv_qp_init_attr init = qp->init;
+	struct ibv_qp *real;
+
+	if (qp->asked)
+		return real_create_ex(qp, cap);
+	init.qp_context = qp;
+	init.send_cq = init.send_cq ? shadow_cq(init.send_cq)->real : NULL;
+	init.recv_cq = init.recv_cq ? shadow_cq(init.recv_cq)->real : NULL;
+	init.srq = init.srq ? shadow_srq(init.srq)->real : NULL;
+	init.cap.max_send_wr += qp->reserve;
+	real = verbs_backend.ibv_create_qp(shadow_pd(qp->pub.pd)->real, &init);
+	*cap = init.cap;
+	return real;
+}
+
+/* Draws until the number is none that a peer may still know for another queue pair. */
+struct ibv_qp *verbs_qp_create_new(struct shadow_qp *qp, struct ibv_qp_cap *cap)
+{
+	struct ibv_qp *real = real_create(qp, cap), *drawn[64];
+	unsigned int n = 0;
+
+	while (real && verbs_moved && verbs_qpn_known(real->qp_num) && n < ARRAY_SIZE(drawn)) {
+		drawn[n++] = real;
+		real = real_create(qp, cap);
+	}
+	while (n)
+		verbs_backend.ibv_destroy_qp(drawn[--n]);
+	return real;
+}
+
+/*
+ * The drain's no-op is an RDMA WRITE of no bytes: a queue pair that its program opened for READ alone would answer it with an error. It touches no
+ * memory; what may be written is still a matter of the keys.
+ */
+void verbs_qp_allow_noop(struct ibv_qp_attr *real, int mask)
+{
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		real->qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
+}
+
+static int modify(struct shadow_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to, int mask)
+{
+	int r;
+
+	attr->qp_state = to;
+	verbs_qp_allow_noop(attr, mask);
+	r = VERBS_DEVICE(verbs_backend.ibv_modify_qp(qp->real, attr, mask | IBV_QP_STATE));
+	return r ? fermata_fail(-r, "QP 0x%x cannot be brought to state %d again (error %d)", qp->pub.qp_num, to, r) : 0;
+}
+
+int verbs_qp_recreate(struct shadow_context *c, struct shadow_qp *qp)
+{
+	struct ibv_qp_attr attr = qp->attr;
+	struct ibv_qp_cap cap;
+
+	fermata_device_enter();
+	verbs_qp_real_set(qp, real_create(qp, &cap));
+	fermata_device_leave();
+	if (!qp->real)
+		return fermata_fail(-errno, "QP 0x%x cannot be made again on %s (error %d)", qp->pub.qp_num,
+				    c->device->pub.name, errno);
+	if (qp->real_state == IBV_QPS_RESET || !(qp->attr_mask & IBV_QP_PORT))
+		return 0;
+	return modify(qp, &attr, IBV_QPS_INIT,
+		      qp->attr_mask & (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+}
+
+/* Everybody's names are known: connect, and give back the receives in their order. */
+int verbs_qp_reconnect(struct shadow_qp *qp)
+{
+	const int rtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+			IBV_QP_MIN_RNR_TIMER;
+	const int rts = IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	struct ibv_qp_attr attr = qp->attr;
+	int r = 0;
+
+	if (qp->real_state == IBV_QPS_RESET)
+		return 0;
+	if (qp->real_state == IBV_QPS_ERR) { /* what is posted after that is flushed, as it was going to be */
+		r = modify(qp, &attr, IBV_QPS_ERR, 0);
+		if (r)
+			return r;
+	}
+	for (uint64_t at = atomic_load(&qp->rq.tail); !r && at < atomic_load(&qp->rq.head); at++) {
+		r = verbs_repost_receive(qp, at);
+		if (r)
+			return fermata_fail(-r, "QP 0x%x: receive %d cannot be posted again (error %d)", qp->pub.qp_num,
+					    (int)(at - atomic_load(&qp->rq.tail)), r);
+	}
+	if (!verbs_qp_connected(qp->real_state))
+		return 0;
+	verbs_peer_real(qp, &attr, rtr, 1);
+	r = modify(qp, &attr, IBV_QPS_RTR, rtr);
+	if (!r && qp->real_state != IBV_QPS_RTR)
+		r = modify(qp, &attr, IBV_QPS_RTS, rts);
+	return r;
+}
+
+/* Everybody is connected: the sends that were not executed, in their order. */
+int verbs_qp_refill(struct shadow_qp *qp)
+{
+	uint64_t head = atomic_load(&qp->sq.head);
+
+	atomic_store(&qp->sq.tail, qp->pending);
+	for (uint64_t at = qp->pending; at < head; at++) {
+		int r;
+
+		r = verbs_repost_send(qp, at);
+		if (r)
+			return fermata_fail(-r, "QP 0x%x: send %d cannot be posted again (error %d)", qp->pub.qp_num,
+					    (int)(at - qp->pending), r);
+	}
+	return 0;
+}

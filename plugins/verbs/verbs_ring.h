@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The queues of posted work, and the handles by which a completion finds its queue and slot.
+ */
+#pragma once
+
+#include "plugins/verbs/verbs_backend.h"
+
+struct shadow_qp;
+
+enum {
+	VERBS_TRANSLATE_KEYS = 1, /* they differ: verbs_moved */
+	VERBS_TRANSLATE_AH = 2,	  /* a datagram's address handle is a shadow */
+};
+
+/*
+ * A queue of posted work. Positions count up for ever; slot = position & mask. [tail, head) is outstanding.
+ * head moves under @lock, by the posters; tail under the lock of the completion queue, by the pollers.
+ * What posting needs lies in one cache line: between two posts a program makes system calls, and each line is cold then.
+ */
+struct verbs_ring {
+	struct lock lock;
+	uint32_t mask;
+	uint32_t credits; /* positions that are free for sure; 0: ask the tail */
+	uint32_t stride;
+	uint16_t max_sge;
+	uint8_t signal_all; /* IBV_SEND_SIGNALED or 0 */
+	uint8_t translate;  /* VERBS_TRANSLATE_* */
+	uint32_t max_inline;
+	uint32_t handle;   /* upper half of the wr_ids that the device is given */
+	uint32_t capacity; /* that the program may fill */
+	char *slots;
+	_Atomic uint64_t head;
+	struct ibv_qp *real;
+	union {
+		int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+		int (*post_recv)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+	};
+	_Atomic uint64_t tail __attribute__((aligned(64)));
+} __attribute__((aligned(64)));
+_Static_assert(offsetof(struct verbs_ring, tail) == 64, "one cache line for the posters");
+
+enum { VERBS_SLOT_NOOP = 1 }; /* ours: its completion is not the program's */
+
+/* One posted send, whole: what is needed to post it again. sges follow, then the inline data as it was at post time. */
+struct verbs_send {
+	uint64_t wr_id;
+	uint16_t num_sge;
+	uint8_t opcode;
+	uint8_t slot_flags;
+	uint32_t flags; /* enum ibv_send_flags */
+	uint64_t remote_addr;
+	uint32_t rkey;
+	uint32_t imm;
+	uint64_t compare_add, swap;
+	uint32_t inline_length;
+	uint32_t reserved[3];
+	struct ibv_sge sge[];
+};
+_Static_assert(sizeof(struct verbs_send) == 64, "one cache line before the sges");
+
+struct verbs_receive {
+	uint64_t wr_id;
+	uint32_t num_sge;
+	uint32_t reserved;
+	struct ibv_sge sge[];
+};
+
+static inline struct verbs_send *ring_send(const struct verbs_ring *r, uint64_t position)
+{
+	return (struct verbs_send *)(r->slots + (size_t)(position & r->mask) * r->stride);
+}
+static inline struct verbs_receive *ring_receive(const struct verbs_ring *r, uint64_t position)
+{
+	return (struct verbs_receive *)(r->slots + (size_t)(position & r->mask) * r->stride);
+}
+static inline char *send_inline(const struct verbs_ring *r, struct verbs_send *s)
+{
+	return (char *)&s->sge[r->max_sge];
+}
+static inline int send_two_sided(uint32_t opcode)
+{
+	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+	       opcode == IBV_WR_SEND_WITH_INV;
+}
+
+static inline void ring_advance(struct verbs_ring *r, uint64_t head, uint32_t n)
+{
+	r->credits -= n;
+	atomic_store_explicit(&r->head, head + n, memory_order_relaxed);
+}
+/* Learns from the tail what has become free; 1 if @position is. Under r->lock. */
+int verbs_ring_refresh(struct verbs_ring *r, uint64_t head, uint64_t position);
+
+/* ---- handles: verbs_handle.c ---- */
+
+/*
+ * What the device is given as wr_id:  63 receive | 62 srq | 61..54 generation | 53..32 index of the queue pair | 31..0
+ * position. The upper half is the ring's handle.
+ */
+#define VERBS_HANDLE_RECEIVE (1u << 31)
+#define VERBS_HANDLE_SRQ (1u << 30) /* with VERBS_HANDLE_RECEIVE; the index is the shared queue's */
+int verbs_handle_draw(struct shadow_qp *qp); /* 0 or -ENOMEM */
+void verbs_handle_drop(struct shadow_qp *qp);
+void verbs_handle_renew(struct shadow_qp *qp); /* what is still posted is forgotten */
+#define VERBS_HANDLE_CHUNK 1024u
+#define VERBS_HANDLE_CHUNKS 4096u
+extern struct shadow_qp **verbs_handle_chunks[VERBS_HANDLE_CHUNKS] HIDDEN;
+
+static inline uint64_t ring_wr_id(const struct verbs_ring *r, uint64_t position)
+{
+	return (uint64_t)r->handle << 32 | (uint32_t)position;
+}
+
+/* The queue pair that may have posted @wr_id: its ring's handle tells whether it did. */
+static inline struct shadow_qp *verbs_handle_find(uint64_t wr_id)
+{
+	uint32_t index = (uint32_t)(wr_id >> 32) & 0x3fffff;
+	struct shadow_qp **chunk = verbs_handle_chunks[index / VERBS_HANDLE_CHUNK];
+
+	return likely(chunk) ? chunk[index % VERBS_HANDLE_CHUNK] : NULL;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The shadow objects: what the program holds instead of the device's own objects, which it never sees. Each begins with the
+ * public struct of verbs.h (with room behind it for readers that were built with newer headers), and each is found from the
+ * device's object by the context pointer that the device keeps for its creator.
+ *
+ * Life: made and freed by the program's calls; memory of fermata_alloc, so they come back with the process. `real` is valid in
+ * this life only: a restart gives every shadow a new one.
+ *
+ * Lists hang off the context and change under verbs_lock. Checkpoint hooks read all of this without locks: the program's threads stand
+ * still, and none of them stands between fermata_enter and fermata_leave.
+ */
+#pragma once
+
+#include "plugins/verbs/verbs_backend.h"
+#include "plugins/verbs/verbs_ring.h"
+
+#define VERBS_PORTS 4 /* of a device, whose LID and GIDs are virtual; more pass as they are */
+#define VERBS_GIDS 16
+#define VERBS_MAX_SGE 64
+#define VERBS_CQ_ROOM 16 /* completions of our own that each completion queue has room for */
+
+extern struct list verbs_devices HIDDEN, verbs_contexts HIDDEN;
+/* Set by a restart: names of the fabric differ from the program's. Before it, none is translated. */
+extern int verbs_moved HIDDEN;
+
+struct verbs_port {
+	uint16_t virtual_lid, real_lid;
+	union ibv_gid virtual_gid[VERBS_GIDS], real_gid[VERBS_GIDS];
+};
+
+struct shadow_device {
+	struct ibv_device pub;
+	uint64_t behind[32]; /* vendor libraries read a word behind the public struct: it must not be theirs */
+	struct ibv_device *real;
+	__be64 guid;
+	int index;
+	unsigned int ports;
+	struct verbs_port port[VERBS_PORTS + 1]; /* by port number */
+	struct list link;
+};
+
+/* Kinds of objects, besides queue pairs, shared receive queues and address handles, that a checkpoint cannot save yet. */
+enum verbs_unsaved { UNSAVED_XRCD, UNSAVED_MW, UNSAVED_DM, UNSAVED_DOMAIN, UNSAVED_CQ, UNSAVED_KINDS };
+
+struct shadow_context {
+	char below[256];	 /* operations of newer headers: absent */
+	struct verbs_context ex; /* ends with the public struct */
+	char behind[64];
+	struct ibv_context *real;
+	struct shadow_device *device;
+	struct list link;
+	struct list pds, mrs, channels, cqs, srqs, qps, ahs;
+	_Atomic uint32_t unsaved[UNSAVED_KINDS]; /* verbs_plain.c */
+	struct lock async_lock;
+	int status; /* at the checkpoint: F_GETFL of the asynchronous descriptor, or -1 */
+};
+
+struct shadow_pd {
+	struct ibv_pd pub;
+	char behind[48];
+	struct ibv_pd *real;
+	int parent; /* a parent domain */
+	struct list link;
+};
+
+struct shadow_xrcd {
+	struct ibv_xrcd pub;
+	char behind[48];
+	struct ibv_xrcd *real;
+};
+
+struct shadow_mw {
+	struct ibv_mw pub;
+	char behind[48];
+	struct ibv_mw *real;
+};
+
+struct shadow_td {
+	struct ibv_td pub;
+	char behind[48];
+	struct ibv_td *real;
+};
+
+struct shadow_dm {
+	struct ibv_dm pub;
+	char behind[48];
+	struct ibv_dm *real;
+};
+
+struct shadow_mr {
+	struct ibv_mr pub;
+	char behind[80];
+	struct ibv_mr *real;
+	uint64_t iova;
+	uint32_t access;
+	uint32_t kind; /* which of the functions made it: verbs_mr.c */
+	struct list link;
+};
+
+struct shadow_channel {
+	struct ibv_comp_channel pub;
+	char behind[48];
+	struct ibv_comp_channel *real;
+	struct lock lock; /* one reader of an event at a time */
+	int status;	  /* at the checkpoint: F_GETFL, or -1 */
+	struct list link;
+};
+
+struct shadow_cq {
+	union {
+		struct ibv_cq pub;
+		struct ibv_cq_ex ex;
+		char room[512];
+	};
+	struct ibv_cq *real;
+	struct ibv_modify_cq_attr moderation; /* as the program set it */
+	int special; /* made in a way that a restart cannot repeat yet */
+	struct verbs_cq_reader *reader; /* of one that is polled by start_poll: verbs_cq_ex.c */
+	/* @lock: all below, and the tails of the queues that complete here */
+	struct lock lock;
+	uint32_t asked_cqe; /* by the program */
+	uint32_t room_cqe;  /* what the device was asked for beyond that */
+	uint32_t unacked;   /* events read, not yet acknowledged by the program */
+	int vector;
+	struct ibv_wc *kept; /* completions met while draining, as the program will see them */
+	uint32_t kept_first, kept_count, kept_size;
+	uint32_t armed;	      /* 0, or 1 + solicited_only, until its event was read */
+	uint32_t since_armed; /* a completion came since then */
+	uint32_t fired;	      /* set while dumping: armed, and the event stands in the channel unread */
+	uint32_t noops;	      /* completions of our own to come */
+	uint32_t hush;	      /* one of our own may have fired the event */
+	struct list link;
+};
+
+/* A shared receive queue: its receives complete in any order, so each has a slot of its own until then. */
+struct verbs_srq_slot {
+	uint64_t wr_id;
+	uint32_t next; /* free one, + 1 */
+};
+
+struct shadow_srq {
+	union {
+		struct ibv_srq pub;
+		char room[256];
+	};
+	struct ibv_srq *real;
+	struct lock lock; /* the slots */
+	uint32_t handle;  /* upper half of the wr_ids that the device is given */
+	uint32_t free;	  /* slot + 1; 0: none */
+	uint32_t slots;
+	uint32_t max_sge;
+	struct verbs_srq_slot *slot;
+	struct list link;
+};
+
+struct shadow_ah {
+	struct ibv_ah pub;
+	char behind[40];
+	struct ibv_ah *real;
+	struct list link;
+};
+
+struct shadow_qp {
+	union {
+		struct ibv_qp pub;
+		struct ibv_qp_ex ex;
+		char room[512];
+	};
+	struct verbs_ring sq, rq;
+	struct verbs_builder *builder; /* of one with ibv_wr_*: verbs_qp_ex.c */
+	const struct ibv_qp_init_attr_ex *asked; /* while it is made: what qp->init cannot say */
+	struct ibv_qp *real;
+	uint32_t reserve; /* 1: the device's queue has a slot more than the program knows */
+	uint32_t plain;	  /* of a kind that is not saved yet: passed through, and a checkpoint is refused (verbs_plain.c) */
+	uint64_t two_sided; /* sends that take a receive of the peer, posted since RESET; under sq.lock */
+	uint64_t received;  /* receives that completed well since RESET; under the receive CQ's lock */
+	/* control; the program's own calls order these */
+	struct ibv_qp_init_attr init; /* as the device was asked, its pointers as the program named them */
+	struct ibv_qp_attr attr;      /* newest of each attribute, as the program said it */
+	int attr_mask;
+	uint32_t peer_pid;	      /* after a restart: whose keys this connection's peer names; 0: not known */
+	/* drain; valid from the first round until the job goes on */
+	uint32_t real_state;
+	uint32_t peer; /* enum, verbs_drain.c */
+	uint32_t said; /* state last published */
+	uint64_t will_send, will_receive; /* two-sided that ever complete, out and in */
+	uint64_t pending;		  /* position of the first send that was not executed */
+	struct list link;
+};
+
+static inline struct shadow_device *shadow_device(struct ibv_device *p)
+{
+	return container_of(p, struct shadow_device, pub);
+}
+static inline struct shadow_context *shadow_context(struct ibv_context *p)
+{
+	return container_of(p, struct shadow_context, ex.context);
+}
+static inline struct shadow_pd *shadow_pd(struct ibv_pd *p) { return container_of(p, struct shadow_pd, pub); }
+static inline struct shadow_mr *shadow_mr(struct ibv_mr *p) { return container_of(p, struct shadow_mr, pub); }
+static inline struct shadow_channel *shadow_channel(struct ibv_comp_channel *p)
+{
+	return container_of(p, struct shadow_channel, pub);
+}
+static inline struct shadow_cq *shadow_cq(struct ibv_cq *p) { return container_of(p, struct shadow_cq, pub); }
+static inline struct shadow_srq *shadow_srq(struct ibv_srq *p) { return container_of(p, struct shadow_srq, pub); }
+static inline struct shadow_ah *shadow_ah(struct ibv_ah *p) { return container_of(p, struct shadow_ah, pub); }
+static inline struct shadow_xrcd *shadow_xrcd(struct ibv_xrcd *p) { return container_of(p, struct shadow_xrcd, pub); }
+static inline struct shadow_mw *shadow_mw(struct ibv_mw *p) { return container_of(p, struct shadow_mw, pub); }
+static inline struct shadow_qp *shadow_qp(struct ibv_qp *p) { return container_of(p, struct shadow_qp, pub); }
+
+/* As long as there are any a checkpoint is refused: verbs_plain.c. */
+static inline void verbs_unsaved_add(struct ibv_context *context, enum verbs_unsaved kind, int n)
+{
+	atomic_fetch_add(&shadow_context(context)->unsaved[kind], (uint32_t)n);
+}
+
+/* The state of a queue pair that its attributes say; IBV_QPS_* */
+static inline int verbs_qp_connected(uint32_t state)
+{
+	return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
+}
+
+#define for_each_context(c) list_each(c, &verbs_contexts, link)

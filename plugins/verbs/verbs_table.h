@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The hash tables of the fabric's names, open addressing, read by the data path without a lock: they change at a restart only
+ * (verbs_fabric.c). A key may stand for several entries.
+ */
+#pragma once
+
+#include "plugins/verbs/verbs_backend.h"
+
+struct entry {
+	uint64_t key; /* + 1; 0: free */
+	uint64_t value;
+	uint64_t address;
+	uint32_t pid;
+	uint32_t reserved;
+};
+
+struct table {
+	uint32_t mask, count;
+	struct entry entries[];
+};
+
+/* Of this life; written by verbs_names.c alone but for one word (verbs_key_remove). */
+extern struct table *verbs_lkeys HIDDEN, *verbs_rkeys HIDDEN, *verbs_qpns HIDDEN, *verbs_ports HIDDEN;
+
+struct port_name {
+	uint64_t address;
+	uint16_t lid;
+	uint16_t reserved[3];
+	union ibv_gid gid;
+};
+
+static inline uint32_t slot_of(const struct table *t, uint64_t key)
+{
+	return (uint32_t)((key * 0x9e3779b97f4a7c15ull) >> 32) & t->mask;
+}
+
+/* The next entry of @key from position *@at on, which moves behind it. */
+static inline struct entry *table_next(struct table *t, uint64_t key, uint32_t *at)
+{
+	while (t && t->entries[*at & t->mask].key) {
+		struct entry *e = &t->entries[(*at)++ & t->mask];
+
+		if (e->key == key + 1)
+			return e;
+	}
+	return NULL;
+}
+
+/* All entries of @wanted in @t, one after another. */
+#define table_each(e, t, wanted)                                                          \
+	for (uint32_t at_ = (t) ? slot_of(t, wanted) : 0; (e = table_next(t, wanted, &at_));)
+
+/* 0: the address of nobody. */
+uint64_t verbs_gid_address(const union ibv_gid *gid);
