@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "softrdma_cm_util.h"
+#include "softrdma_directory.h"
 
 static void test_disconnect(void **state)
 {
@@ -381,5 +382,5 @@ int main(void)
 		cmocka_unit_test(test_any_and_ib), cmocka_unit_test(test_many),
 	};
 
-	return cmocka_run_group_tests(tests, cm_directory_make, cm_directory_remove);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "softrdma_cm_util.h"
+#include "softrdma_directory.h"
 
 /* As rdma/rdma_user_cm.h, which cannot stand beside rdma_cma.h. */
 struct command {
@@ -142,5 +143,5 @@ int main(void)
 		cmocka_unit_test(test_descriptor), cmocka_unit_test(test_closed_while_waiting), cmocka_unit_test(test_files),
 	};
 
-	return cmocka_run_group_tests(tests, cm_directory_make, cm_directory_remove);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

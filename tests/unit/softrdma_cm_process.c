@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "softrdma_cm_util.h"
+#include "softrdma_directory.h"
 
 static int told[2];
 
@@ -305,5 +306,5 @@ int main(void)
 		cmocka_unit_test(test_fork),
 	};
 
-	return cmocka_run_group_tests(tests, cm_directory_make, cm_directory_remove);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "softrdma_cm_util.h"
+#include "softrdma_directory.h"
 
 #define LIMIT_NS 1000000000
 
@@ -111,5 +112,5 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_each), cmocka_unit_test(test_service), cmocka_unit_test(test_answered) };
 
 	setenv("SOFTRDMA_CM_TIMEOUT", "1", 1);
-	return cmocka_run_group_tests(tests, cm_directory_make, cm_directory_remove);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

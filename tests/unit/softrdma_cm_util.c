@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "softrdma_cm_util.h"
 
 struct sockaddr_in address(uint16_t port)
@@ -141,20 +138,4 @@ void drop(struct rdma_cm_id **id)
 {
 	assert_int_equal(rdma_destroy_id(*id), 0);
 	*id = NULL;
-}
-
-int cm_directory_make(void **state)
-{
-	static char dir[] = "/dev/shm/softrdma-cm-XXXXXX";
-
-	*state = dir;
-	return !mkdtemp(dir) || setenv("SOFTRDMA_DIR", dir, 1);
-}
-
-int cm_directory_remove(void **state)
-{
-	char command[80];
-
-	snprintf(command, sizeof(command), "rm -rf %s", (char *)*state);
-	return system(command);
 }

@@ -38,7 +38,3 @@ uint16_t port_of(struct rdma_cm_id *id);
 struct pair pair_to(enum stage stage);
 void pair_end(struct pair *s);
 void drop(struct rdma_cm_id **id);
-
-/* A directory of the test's own for what lies in shared memory: set-up and tear-down of a group. */
-int cm_directory_make(void **state);
-int cm_directory_remove(void **state);

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "softrdma/device.h"
+#include "softrdma_directory.h"
 #include "softrdma_util.h"
 
 #define SIZE (1u << 20)
@@ -318,23 +319,6 @@ static void test_child_of_the_dead(void **state)
 	kill(child, SIGKILL);
 	end_close(&e);
 	close(sock);
-}
-
-/* A directory of our own: other tests, at the same time, would clear away what the dead have left in theirs. */
-static int directory_make(void **state)
-{
-	static char dir[] = "/dev/shm/softrdma-death-XXXXXX";
-
-	*state = dir;
-	return !mkdtemp(dir) || setenv("SOFTRDMA_DIR", dir, 1);
-}
-
-static int directory_remove(void **state)
-{
-	char command[80];
-
-	snprintf(command, sizeof(command), "rm -r %s", (char *)*state);
-	return system(command);
 }
 
 int main(void)

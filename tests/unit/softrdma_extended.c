@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "softrdma_directory.h"
 #include "softrdma_util.h"
 
 #define SIZE 65536u
@@ -322,5 +323,5 @@ int main(void)
 		cmocka_unit_test(test_datagrams),   cmocka_unit_test(test_refusals),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

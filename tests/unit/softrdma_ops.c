@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "softrdma_directory.h"
 #include "softrdma_util.h"
 
 #define SIZE (4u << 20)
@@ -536,5 +537,5 @@ int main(void)
 		cmocka_unit_test(test_last_byte_last),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

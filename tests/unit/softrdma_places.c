@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "base/sys.h"
+#include "softrdma_directory.h"
 #include "softrdma_util.h"
 
 /* A sanitizer has state of its own in each thread, and mappings that must not vanish. */
@@ -348,5 +349,5 @@ int main(void)
 		cmocka_unit_test(test_shared_receive_queue),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "softrdma_directory.h"
 #include "softrdma_util.h"
 
 #define SIZE 65536u
@@ -436,5 +437,5 @@ int main(void)
 		cmocka_unit_test_teardown(test_limits, plain),	   cmocka_unit_test_teardown(test_counts, plain),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "softrdma_directory.h"
 #include "softrdma_util.h"
 
 #define SIZE 65536u
@@ -368,5 +369,5 @@ int main(void)
 		cmocka_unit_test(test_flush_and_reset),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

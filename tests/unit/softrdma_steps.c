@@ -25,6 +25,7 @@
 #include <cmocka.h>
 
 #include "softrdma/device.h"
+#include "softrdma_directory.h"
 #include "softrdma_util.h"
 
 #define STRIDE 97
@@ -422,5 +423,5 @@ int main(int argc, char **argv)
 						.initial_state = (void *)&scenes[i] };
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

@@ -7,7 +7,6 @@
  *
  * The processes find each other through a board in shared memory. SOFTRDMA_STORM: seconds; default SECONDS.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -26,6 +25,7 @@
 
 #include <cmocka.h>
 
+#include "softrdma_directory.h"
 #include "softrdma_util.h"
 
 #define SECONDS 10
@@ -417,18 +417,11 @@ static void check_sums(unsigned long kills)
 /* Nothing is left of the dead once somebody has come after them. */
 static void check_directory(const char *dir)
 {
-	struct dirent *d;
 	struct end e;
-	DIR *in;
 
 	end_open(&e, 0, 4096);
 	end_close(&e);
-	in = opendir(dir);
-	assert_non_null(in);
-	while ((d = readdir(in)))
-		if (!strncmp(d->d_name, "ctx-", 4) || !strncmp(d->d_name, "wk-", 3) || !strncmp(d->d_name, "new-", 4))
-			fail_msg("%s is left", d->d_name);
-	closedir(in);
+	assert_int_equal(directory_entries(dir), 0);
 }
 
 static void random_wait(void)
@@ -442,14 +435,11 @@ static void test_storm(void **state)
 {
 	const char *want = getenv("SOFTRDMA_STORM");
 	unsigned int seconds = want ? (unsigned int)atoi(want) : SECONDS, limit = seconds + 60;
-	char dir[] = "/dev/shm/softrdma-storm-XXXXXX", command[80];
 	time_t end = time(NULL) + (time_t)seconds;
 	pid_t survivor[SURVIVORS], victim[VICTIMS];
 	unsigned long kills = 0;
 	int i;
 
-	assert_non_null(mkdtemp(dir));
-	setenv("SOFTRDMA_DIR", dir, 1);
 	board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	assert_true(board != MAP_FAILED);
 	for (i = 0; i < SURVIVORS; i++)
@@ -474,9 +464,7 @@ static void test_storm(void **state)
 	print_message("%lu kills, %lu messages\n", kills, (unsigned long)board->messages);
 	assert_true(kills > 10);
 	check_sums(kills);
-	check_directory(dir);
-	snprintf(command, sizeof(command), "rm -r %s", dir);
-	assert_int_equal(system(command), 0);
+	check_directory(getenv("SOFTRDMA_DIR"));
 }
 
 int main(void)
@@ -484,5 +472,5 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_storm) };
 
 	srandom((unsigned int)getpid());
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

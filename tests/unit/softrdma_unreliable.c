@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "softrdma_directory.h"
 #include "softrdma_util.h"
 
 #define SIZE (1u << 20)
@@ -599,5 +600,5 @@ int main(void)
 		cmocka_unit_test(test_block_self),	 cmocka_unit_test(test_groups_of_the_dead),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "softrdma_directory.h"
 #include "softrdma_util.h"
 
 #define SIZE (1u << 20)
@@ -364,5 +365,5 @@ int main(void)
 		cmocka_unit_test(test_open),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

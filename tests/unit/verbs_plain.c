@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "plugins/verbs/verbs_internal.h"
+#include "softrdma_directory.h"
 #include "softrdma_util.h"
 #include "tests/lib/fake_verbs_host.h"
 
@@ -129,5 +130,5 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_datagrams), cmocka_unit_test(test_unreliable), cmocka_unit_test(test_shared) };
 
 	fake_host_init(1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "plugins/verbs/verbs_internal.h"
+#include "softrdma_directory.h"
 #include "softrdma_util.h"
 #include "tests/lib/fake_verbs_host.h"
 
@@ -757,5 +758,5 @@ int main(void)
 		cmocka_unit_test(test_peer_gone),
 	};
 
-	return cmocka_run_group_tests_name("verbs_plugin", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("verbs_plugin", tests, directory_make, directory_remove);
 }
