@@ -262,3 +262,40 @@ struct msg_checkpoint_result command_result(struct link *l, char *ret_text, size
 	snprintf(ret_text, size, "%.*s", (int)(r.path_length + r.text_length), (const char *)m.data + sizeof(r));
 	return r;
 }
+
+bool conductor_has(const struct conductor *c, const char *name)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", c->dir, name);
+	return access(path, F_OK) == 0;
+}
+
+void job_start(struct conductor *c, const struct coordinator_options *options, struct link *agents, uint32_t count, struct link *command)
+{
+	conductor_start(c, options);
+	for (uint32_t i = 0; i < count; i++)
+		agent_join(c, &agents[i], 10 + i, 0);
+	command_open(c, command);
+}
+
+void job_finish(struct conductor *c, struct link *l, size_t count, struct link *command)
+{
+	char run[256];
+
+	for (size_t i = 0; i < count; i++)
+		link_close(&l[i]);
+	if (command)
+		link_close(command);
+	assert_int_equal(conductor_wait(c), 0);
+	snprintf(run, sizeof(run), "%s", c->jobdir);
+	assert_int_not_equal(access(run, F_OK), 0);
+	conductor_clean(c);
+}
+
+void agents_do_rest(struct link *l, size_t count)
+{
+	agents_do(l, count, PHASE_QUIESCE);
+	agents_do(l, count, PHASE_DRAIN);
+	agents_do(l, count, PHASE_WRITE);
+}

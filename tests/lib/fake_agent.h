@@ -28,6 +28,15 @@ int conductor_wait(struct conductor *c);
 /* Removes the directories. */
 void conductor_clean(struct conductor *c);
 
+/* Whether the directory of checkpoints has this entry. */
+bool conductor_has(const struct conductor *c, const char *name);
+
+/* A coordinator, members with the pids from 10 on, and a connection for commands. */
+void job_start(struct conductor *c, const struct coordinator_options *options, struct link *agents, uint32_t count,
+	       struct link *command);
+/* Everybody leaves; the coordinator must follow, without an error. @command may be NULL. */
+void job_finish(struct conductor *c, struct link *l, size_t count, struct link *command);
+
 int agent_dial(struct conductor *c);
 void agent_open(struct conductor *c, struct link *l);
 void agent_open_fd(struct conductor *c, struct link *l, int fd);
@@ -45,6 +54,8 @@ void agent_done(struct link *l, const struct msg_phase *p, int status, const cha
 void agent_do(struct link *l, uint32_t phase);
 /* All of SUSPEND to WRITE. */
 void agents_do_checkpoint(struct link *l, size_t count);
+/* QUIESCE to WRITE. */
+void agents_do_rest(struct link *l, size_t count);
 void agents_do(struct link *l, size_t count, uint32_t phase);
 /* Nothing comes within @ms. */
 void agent_expect_silence(struct link *l, int ms);

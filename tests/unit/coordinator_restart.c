@@ -19,10 +19,7 @@ static void make_checkpoint(struct conductor *c, char *ret, size_t size)
 	struct link agents[2], command;
 	char text[512];
 
-	conductor_start(c, &defaults);
-	agent_join(c, &agents[0], 10, 0);
-	agent_join(c, &agents[1], 11, 0);
-	command_open(c, &command);
+	job_start(c, &defaults, agents, 2, &command);
 	command_ask(&command, 0);
 	agents_do_checkpoint(agents, 2);
 	assert_int_equal(command_result(&command, text, sizeof(text)).error, 0);
