@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "verbs_pair.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct end e;
+
+static void device_drop(void)
+{
+	struct shadow_context *c;
+	struct shadow_channel *ch;
+	struct shadow_mr *mr;
+	struct shadow_cq *cq;
+	struct shadow_qp *qp;
+	struct shadow_pd *pd;
+
+	fermata_device_enter();
+	for_each_context(c) {
+		list_each(qp, &c->qps, link)
+			die_unless(!verbs_backend.ibv_destroy_qp(qp->real));
+		list_each(cq, &c->cqs, link)
+			die_unless(!verbs_backend.ibv_destroy_cq(cq->real));
+		list_each(ch, &c->channels, link)
+			die_unless(!verbs_backend.ibv_destroy_comp_channel(ch->real));
+		list_each(mr, &c->mrs, link)
+			die_unless(!verbs_backend.ibv_dereg_mr(mr->real));
+		list_each(pd, &c->pds, link)
+			die_unless(!verbs_backend.ibv_dealloc_pd(pd->real));
+		die_unless(!verbs_backend.ibv_close_device(c->real));
+	}
+	fermata_device_leave();
+}
+
+void pair_checkpoint(void)
+{
+	size_t before = fake_host_sunk();
+
+	die_unless(!fake_host_checkpoint(&plugin_verbs));
+	die_unless(fake_host_sunk() > before);
+}
+
+void pair_restart(void)
+{
+	device_drop();
+	fake_host_barrier();
+	die_unless(!fake_host_restart(&plugin_verbs));
+}
+
+void pair_run(int (*a)(int), int (*b)(int))
+{
+	int sock[2];
+	pid_t pa, pb;
+
+	fake_host_init(2);
+	alarm(50);
+	pa = spawn_end(a, &sock[0]);
+	pb = spawn_end(b, &sock[1]);
+	for (;;) { /* carry the children's words to each other */
+		struct pollfd p[2] = { { sock[0], POLLIN, 0 }, { sock[1], POLLIN, 0 } };
+		char buf[4096];
+
+		poll(p, 2, -1);
+		for (int i = 0; i < 2; i++) {
+			ssize_t n = p[i].revents ? read(sock[i], buf, sizeof(buf)) : 0;
+
+			if (n > 0 && write(sock[!i], buf, (size_t)n) != n)
+				break;
+			if (p[i].revents && n <= 0)
+				goto over;
+		}
+	}
+over:
+	assert_int_equal(reap(pa), 0);
+	assert_int_equal(reap(pb), 0);
+	close(sock[0]);
+	close(sock[1]);
+	alarm(0);
+}
+
+void pair_begin(int sock, int qps)
+{
+	alarm(45);
+	end_open(&e, qps, SIZE);
+	end_connect(&e, sock);
+}
+
+int pair_over(void)
+{
+	fake_host_barrier();
+	end_close(&e);
+	fake_host_barrier();
+	return 0;
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What a restart of the verbs plugin brings back: keys, events, states of queue pairs, and a peer that is gone. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "softrdma_directory.h"
+#include "verbs_pair.h"
+
+/* ---- keys, reads and writes under new names ---- */
+
+static int one_sided(int sock)
+{
+	struct ibv_mr *late;
+	char *more = e.buf;
+
+	pair_begin(sock, 2);
+	fill(e.buf, 4096, 9);
+	meet(sock);
+	pair_checkpoint();
+	pair_restart();
+	die_unless(shadow_mr(e.mr)->real->rkey != e.mr->rkey);
+	die_unless(!post(&e, 0, 1, IBV_WR_RDMA_WRITE, 0, 4096, 8192, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 1);
+	die_unless(!post(&e, 1, 2, IBV_WR_RDMA_READ, 65536, 4096, 8192, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 2);
+	die_unless(filled(e.buf + 65536, 4096, 9));
+	/* a region that is made now is used under its own keys, by both */
+	more = e.buf + SIZE / 2;
+	late = ibv_reg_mr(e.pd, more, 4096, ALL_ACCESS);
+	die_unless(late && late->lkey == shadow_mr(late)->real->lkey && !verbs_key_known(late->lkey, late->rkey));
+	meet(sock);
+	fill(more, 4096, 3);
+	die_unless(write(sock, &late->rkey, sizeof(late->rkey)) == sizeof(late->rkey));
+	die_unless(read(sock, &e.other.rkey, sizeof(e.other.rkey)) == sizeof(e.other.rkey));
+	die_unless(!post(&e, 0, 3, IBV_WR_RDMA_READ, 0, 4096, SIZE / 2, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 3);
+	die_unless(filled(e.buf, 4096, 3));
+	meet(sock);
+	/* a wrong key still is one; each side spoils another connection */
+	e.other.rkey ^= 0x5a5a00;
+	die_unless(!post(&e, e.me.qpn[0] < e.other.qpn[0], 4, IBV_WR_RDMA_READ, 0, 4096, 0, IBV_SEND_SIGNALED));
+	expect_wc(e.scq, 4, IBV_WC_REM_ACCESS_ERR);
+	meet(sock);
+	die_unless(!ibv_dereg_mr(late));
+	return pair_over();
+}
+
+static void test_one_sided(void **state)
+{
+	pair_run(one_sided, one_sided);
+}
+
+/* ---- events ---- */
+
+static int readable(void)
+{
+	struct pollfd p = { .fd = e.channel->fd, .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0;
+}
+
+static void take_event(struct ibv_cq *expected)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	die_unless(!ibv_get_cq_event(e.channel, &cq, &context));
+	die_unless(cq == expected && context == &e);
+	ibv_ack_cq_events(cq, 1);
+}
+
+static void no_event(void)
+{
+	int flags = fcntl(e.channel->fd, F_GETFL);
+	struct ibv_cq *cq;
+	void *context;
+
+	die_unless(!fcntl(e.channel->fd, F_SETFL, flags | O_NONBLOCK));
+	errno = 0;
+	die_unless(ibv_get_cq_event(e.channel, &cq, &context) == -1 && errno == EAGAIN);
+	die_unless(!fcntl(e.channel->fd, F_SETFL, flags));
+}
+
+static int events_receiver(int sock)
+{
+	int number;
+
+	pair_begin(sock, 1);
+	number = e.channel->fd;
+	for (uint64_t i = 0; i < 3; i++)
+		die_unless(!post_recv(&e, 0, i, 0, 64));
+	die_unless(!ibv_req_notify_cq(e.rcq, 0));
+	meet(sock);
+	meet(sock); /* a message has come; its event is not read */
+	pair_checkpoint();
+	die_unless(readable());
+	pair_restart();
+	die_unless(e.channel->fd == number && readable());
+	take_event(e.rcq);
+	die_unless(!readable());
+	good_wc(e.rcq, 0);
+	/* armed, and nothing has come */
+	die_unless(!ibv_req_notify_cq(e.rcq, 0));
+	pair_checkpoint();
+	pair_restart();
+	die_unless(!readable());
+	meet(sock);
+	take_event(e.rcq);
+	good_wc(e.rcq, 1);
+	/* not armed: what comes raises nothing */
+	pair_checkpoint();
+	pair_restart();
+	meet(sock);
+	meet(sock);
+	die_unless(!readable());
+	good_wc(e.rcq, 2);
+	expect_empty(e.rcq);
+	return pair_over();
+}
+
+static int events_sender(int sock)
+{
+	pair_begin(sock, 1);
+	meet(sock);
+	die_unless(!ibv_req_notify_cq(e.scq, 0)); /* only our no-op comes to this queue: that is no event */
+	die_unless(!post(&e, 0, 0, IBV_WR_SEND, 0, 64, 0, 0));
+	meet(sock);
+	pair_checkpoint();
+	no_event();
+	pair_restart();
+	pair_checkpoint();
+	pair_restart();
+	meet(sock);
+	die_unless(!post(&e, 0, 1, IBV_WR_SEND, 0, 64, 0, 0));
+	pair_checkpoint();
+	pair_restart();
+	die_unless(!readable());
+	meet(sock);
+	die_unless(!post(&e, 0, 2, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+	meet(sock);
+	take_event(e.scq);
+	good_wc(e.scq, 2);
+	return pair_over();
+}
+
+static void test_events(void **state)
+{
+	pair_run(events_receiver, events_sender);
+}
+
+/* ---- states ---- */
+
+/* One connection in error, one not connected yet, one reset: each comes back as it was. */
+static int states(int sock)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+	struct ibv_qp_init_attr init;
+
+	alarm(45);
+	end_open(&e, 3, SIZE);
+	die_unless(write(sock, &e.me, sizeof(e.me)) == sizeof(e.me));
+	die_unless(read(sock, &e.other, sizeof(e.other)) == sizeof(e.other));
+	qp_to_init(e.qp[0], ALL_ACCESS);
+	qp_to_rts(e.qp[0], e.other.qpn[0], &e);
+	qp_to_init(e.qp[1], ALL_ACCESS);
+	die_unless(!post_recv(&e, 0, 10, 0, 64) && !post_recv(&e, 1, 11, 64, 64));
+	meet(sock);
+	die_unless(!ibv_modify_qp(e.qp[0], &a, IBV_QP_STATE));
+	pair_checkpoint();
+	pair_restart();
+	expect_wc(e.rcq, 10, IBV_WC_WR_FLUSH_ERR);
+	die_unless(!ibv_query_qp(e.qp[0], &a, IBV_QP_STATE, &init) && a.qp_state == IBV_QPS_ERR);
+	die_unless(!ibv_query_qp(e.qp[1], &a, IBV_QP_STATE, &init) && a.qp_state == IBV_QPS_INIT);
+	die_unless(!ibv_query_qp(e.qp[2], &a, IBV_QP_STATE, &init) && a.qp_state == IBV_QPS_RESET);
+	meet(sock);
+	/* the numbers were told before the checkpoint; they connect now */
+	qp_to_rts(e.qp[1], e.other.qpn[1], &e);
+	meet(sock);
+	fill(e.buf + 4096, 64, 5);
+	die_unless(!post(&e, 1, 12, IBV_WR_SEND, 4096, 64, 0, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 12);
+	good_wc(e.rcq, 11);
+	die_unless(filled(e.buf + 64, 64, 5));
+	return pair_over();
+}
+
+static void test_states(void **state)
+{
+	pair_run(states, states);
+}
+
+/* ---- a peer that has closed everything ---- */
+
+static int left(int sock)
+{
+	pair_begin(sock, 1);
+	meet(sock);
+	meet(sock);
+	pair_checkpoint();
+	pair_restart();
+	die_unless(!post(&e, 0, 5, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+	expect_wc(e.scq, 5, IBV_WC_RETRY_EXC_ERR);
+	end_close(&e);
+	fake_host_barrier();
+	return 0;
+}
+
+static int gone(int sock)
+{
+	pair_begin(sock, 1);
+	meet(sock);
+	end_close(&e);
+	meet(sock);
+	die_unless(!fake_host_checkpoint(&plugin_verbs));
+	fake_host_barrier();
+	die_unless(!fake_host_restart(&plugin_verbs));
+	fake_host_barrier();
+	return 0;
+}
+
+static void test_peer_gone(void **state)
+{
+	pair_run(left, gone);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_one_sided), cmocka_unit_test(test_events), cmocka_unit_test(test_states),
+		cmocka_unit_test(test_peer_gone),
+	};
+
+	return cmocka_run_group_tests(tests, directory_make, directory_remove);
+}
