@@ -94,7 +94,7 @@ static void conduct_move(struct coordinator *c, enum state to)
 		uv_timer_stop(&c->phase_timer);
 }
 
-static bool conduct_is_checkpoint(enum state s)
+bool conduct_is_checkpoint(enum state s)
 {
 	return s >= STATE_SUSPEND && s <= STATE_COMMIT;
 }
@@ -117,6 +117,7 @@ static void conduct_send_phase(struct member *m, uint32_t phase, uint32_t round,
 		snprintf(p.directory, sizeof(p.directory), "%.511s", c->store.partial); /* store_open() made sure */
 		snprintf(p.name, sizeof(p.name), "%s", m->image);
 	}
+	m->phase = phase;
 	m->round = round;
 	m->reported = m->more = false;
 	connection_send(m->conn, MSG_PHASE, &p, sizeof(p), NULL, 0);
@@ -384,123 +385,6 @@ void conduct_request(struct coordinator *c)
 	uv_timer_start(&c->progress_timer, command_progress, 200, 200);
 	conduct_enter(c, STATE_SUSPEND, 0);
 	conduct_check(c);
-}
-
-/* ---- what members do ---- */
-
-static void conduct_joined_restarted(struct member *m)
-{
-	struct coordinator *c = m->conn->c;
-	struct expected *e = manifest_expected(c, m->pid);
-
-	if (c->state != STATE_RESTORE || !e) {
-		connection_send_error(m->conn, -EINVAL, "no restart that waits for this process is under way");
-		connection_close(m->conn);
-		return;
-	}
-	/* What it says of itself now is the restorer's. */
-	memcpy(m->comm, e->comm, sizeof(m->comm));
-	memcpy(m->exe, e->exe, sizeof(m->exe));
-	e->come = true;
-	c->expected_missing--;
-	m->suspended = true;
-	member_welcome(m);
-	conduct_check(c);
-}
-
-void conduct_joined(struct member *m, bool restarted)
-{
-	struct coordinator *c = m->conn->c;
-
-	if (restarted) {
-		conduct_joined_restarted(m);
-		return;
-	}
-	m->waiting = c->state != STATE_IDLE && c->state != STATE_SUSPEND;
-	if (m->waiting)
-		return;
-	member_welcome(m);
-	if (c->state == STATE_SUSPEND)
-		conduct_suspend_member(m);
-}
-
-static void conduct_take_children(struct member *m, const struct decode_done *done)
-{
-	free(m->children);
-	m->children = calloc(done->head.children + 1, sizeof(*m->children));
-	m->children_count = m->children ? done->head.children : 0;
-	memcpy(m->children, done->children, m->children_count * sizeof(*m->children));
-}
-
-void conduct_report(struct member *m, const struct decode_done *done)
-{
-	struct coordinator *c = m->conn->c;
-	char name[128];
-
-	if (m->waiting || m->reported || done->head.phase != stages[c->state].phase || done->head.round != m->round ||
-	    c->state == STATE_IDLE || c->state == STATE_ENDING)
-		return;
-	m->reported = true;
-	m->newborn = false;
-	c->missing--;
-	if (done->head.status < 0) {
-		int len = (int)done->head.text_length;
-
-		member_name(m, name, sizeof(name));
-		conduct_fail(c, done->head.status, "%s: %.*s", name, len ? len : 64,
-			     len ? done->text : strerror(-done->head.status));
-		return;
-	}
-	m->more = done->head.status == PHASE_STATUS_MORE;
-	if (c->state == STATE_SUSPEND)
-		conduct_take_children(m, done);
-	if (c->state == STATE_WRITE) {
-		m->bytes = done->head.bytes;
-		m->file_size = done->head.file_size;
-		memcpy(m->digest, done->head.digest, sizeof(m->digest));
-	}
-	conduct_check(c);
-}
-
-/* Writing takes as long as there is data: the time-out counts from the last byte that anybody wrote. */
-void conduct_progress(struct member *m, const struct msg_progress *p)
-{
-	struct coordinator *c = m->conn->c;
-
-	if (c->state != STATE_WRITE)
-		return;
-	if (p->bytes_done > m->bytes_done)
-		uv_timer_start(&c->phase_timer, conduct_timeout, c->options->timeout_ms, 0);
-	m->bytes_done = p->bytes_done;
-	m->bytes_total = p->bytes_total;
-}
-
-/* So does reading. */
-void conduct_restoring(struct coordinator *c)
-{
-	if (c->state == STATE_RESTORE)
-		uv_timer_start(&c->phase_timer, conduct_timeout, c->options->timeout_ms, 0);
-}
-
-void conduct_left(struct member *m)
-{
-	struct coordinator *c = m->conn->c;
-	char name[128];
-
-	member_name(m, name, sizeof(name));
-	if (!c->member_count && !conduct_is_checkpoint(c->state))
-		store_release(&c->store);
-	if (!m->suspended || c->state == STATE_IDLE || c->state == STATE_ENDING)
-		return;
-	if (!m->reported)
-		c->missing--;
-	/* Before its report it was running: it has ended as it would have ended a moment before. But one that crashed takes its
-	 * work with it, and a checkpoint without it must not replace one that has it. None has a newborn, which may end before it can
-	 * say so. */
-	if (c->state == STATE_SUSPEND && !m->reported && (m->exiting || m->newborn))
-		conduct_check(c);
-	else
-		conduct_fail(c, -ECONNRESET, "%s was lost in %s", name, stages[c->state].name);
 }
 
 void conduct_end(struct coordinator *c, bool kill)

@@ -7,7 +7,7 @@
  *   command.c    requests of commands       names.c    the name service
  *   store.c      the checkpoint directory   manifest.c manifest.json, written and read
  *   conduct_suspend.c  the end of SUSPEND   conduct_late.c  time-outs
- *   conduct_silent.c   members without an agent
+ *   conduct_member.c   what members do   conduct_silent.c  members without an agent
  */
 #pragma once
 
@@ -85,7 +85,7 @@ struct member {
 	bool more;
 	bool exiting;
 	bool newborn; /* forked, and in no phase of any checkpoint yet */
-	uint32_t round; /* that its report must carry */
+	uint32_t phase, round; /* that its report must carry */
 	uint32_t *children, children_count;
 	uint64_t bytes, file_size, bytes_done, bytes_total;
 	uint8_t digest[16];
@@ -184,18 +184,21 @@ void member_name(const struct member *m, char *buf, size_t size);
 
 /* conduct.c */
 void conduct_request(struct coordinator *c);
-void conduct_joined(struct member *m, bool restarted);
-void conduct_report(struct member *m, const struct decode_done *done);
-void conduct_progress(struct member *m, const struct msg_progress *p);
-void conduct_restoring(struct coordinator *c);
-void conduct_left(struct member *m);
 void conduct_check(struct coordinator *c);
 void conduct_suspend_member(struct member *m);
 void conduct_fail(struct coordinator *c, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void conduct_end(struct coordinator *c, bool kill);
 void conduct_retry(uv_timer_t *timer);
+bool conduct_is_checkpoint(enum state s);
 uint32_t conduct_phase(enum state s);
 const char *conduct_state_name(enum state s);
+
+/* conduct_member.c */
+void conduct_joined(struct member *m, bool restarted);
+void conduct_report(struct member *m, const struct decode_done *done);
+void conduct_progress(struct member *m, const struct msg_progress *p);
+void conduct_restoring(struct coordinator *c);
+void conduct_left(struct member *m);
 
 /* conduct_silent.c */
 void conduct_look_at_silent(struct coordinator *c);

@@ -65,23 +65,30 @@ static json_t *manifest_build(struct coordinator *c)
 			 (int)o->timeout_ms, "images", images);
 }
 
+static int manifest_put(const json_t *manifest, FILE *f)
+{
+	errno = 0;
+	if (json_dumpf(manifest, f, JSON_INDENT(2)) < 0 || fflush(f) != 0 || fsync(fileno(f)) < 0)
+		return errno ? -errno : -EIO;
+	return 0;
+}
+
 int manifest_write(struct coordinator *c, int dirfd)
 {
-	int fd = openat(dirfd, "manifest.json", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), r = 0;
+	int fd = openat(dirfd, "manifest.json", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), r;
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "w"); /* its buffer: the library hands over token by token */
 	json_t *manifest;
 
-	if (fd < 0)
-		return -errno;
-	manifest = manifest_build(c);
-	errno = 0;
-	if (!manifest)
-		r = -ENOMEM;
-	else if (json_dumpfd(manifest, fd, JSON_INDENT(2)) < 0)
-		r = errno ? -errno : -EIO;
-	json_decref(manifest);
-	if (r == 0 && fsync(fd) < 0)
+	if (!f) {
 		r = -errno;
-	if (close(fd) < 0 && r == 0)
+		if (fd >= 0)
+			close(fd);
+		return r;
+	}
+	manifest = manifest_build(c);
+	r = manifest ? manifest_put(manifest, f) : -ENOMEM;
+	json_decref(manifest);
+	if (fclose(f) != 0 && r == 0)
 		r = -errno;
 	return r;
 }
