@@ -13,6 +13,7 @@
 
 #include "base/sys.h"
 #include "softrdma/device.h"
+#include "softrdma/export.h"
 
 /* A bound, blocking socket for waking number @number. The descriptor or -errno. */
 int sr_wake_socket(struct sr_context *ctx, uint32_t number)
@@ -189,6 +190,35 @@ static int event_take(struct sr_context *ctx, struct ibv_async_event *ev)
 		sr_wake(ctx, seg->index, 0);
 	lock_release(&ctx->async_take);
 	return got;
+}
+
+/* An event of @ev's kind and object as the device would tell it: what was taken before a restart is told in the new life. 0 or an errno. */
+EXPORT int softrdma_async_raise(struct ibv_context *context, const struct ibv_async_event *ev)
+{
+	struct sr_context *ctx = sr_context(context);
+	uint32_t handle = 0;
+
+	switch (ev->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		handle = sr_cq(ev->element.cq)->number;
+		break;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		handle = sr_srq(ev->element.srq)->number;
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		handle = sr_qp(ev->element.qp)->number;
+		break;
+	default:
+		break;
+	}
+	sr_async_push(ctx, ctx->seg, ev->event_type, handle);
+	return 0;
 }
 
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)

@@ -96,7 +96,7 @@ void verbs_unset_nonblock(int fd, int flags)
 }
 
 /* 1: *event; 0: nothing there; -1 with errno. */
-static int event_take(struct shadow_context *c, struct ibv_async_event *event)
+int verbs_async_take(struct shadow_context *c, struct ibv_async_event *event)
 {
 	struct ibv_async_event real;
 	int r, flags;
@@ -122,7 +122,7 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
 
 	VERBS_PASS(ibv_get_async_event, -1, context, event);
 	for (;;) {
-		int r = event_take(c, event);
+		int r = verbs_async_take(c, event);
 
 		if (r)
 			return r < 0 ? -1 : 0;

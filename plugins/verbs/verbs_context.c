@@ -291,6 +291,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 		if (context->cmd_fd != cmd_fd)
 			close(context->cmd_fd);
 		verbs_list_del(&c->link);
+		fermata_free(c->events);
 		fermata_free(c);
 	}
 	fermata_device_leave();

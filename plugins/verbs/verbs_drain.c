@@ -190,6 +190,9 @@ static int qp_drain(struct shadow_qp *qp, unsigned int round, int *more)
 	int r = 0;
 
 	refresh(qp);
+	if (qp->real_state == IBV_QPS_SQD || qp->real_state == IBV_QPS_SQE)
+		return fermata_fail(-EOPNOTSUPP, "QP 0x%x is in state %s, which cannot be saved yet", qp->pub.qp_num,
+				    qp->real_state == IBV_QPS_SQD ? "SQD" : "SQE");
 	if (round == 0) {
 		qp->peer = PEER_UNKNOWN;
 		qp->will_send = qp->will_receive = 0;

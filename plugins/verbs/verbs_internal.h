@@ -91,11 +91,16 @@ int verbs_cm_close(int fd);
 int verbs_path_stat(const char *path, struct stat *ret);
 int verbs_cm_quiesce(void);
 int verbs_plain_quiesce(void);
+/* Unread asynchronous events: noted at the checkpoint; told again at a restart. 0 or -errno. */
+int verbs_events_settle(struct shadow_context *c);
+int verbs_events_tell(struct shadow_context *c);
 int verbs_drain(unsigned int round);
 int verbs_dump(struct fermata_sink *sink);
 
 /* ---- waiting for events: verbs_async.c ---- */
 int verbs_channel_readable(int fd);
+/* 1: *event, of shadows; 0: nothing there; -1 with errno. */
+int verbs_async_take(struct shadow_context *c, struct ibv_async_event *event);
 int verbs_wait_readable(int fd);
 /* Makes the descriptor non-blocking for a moment; *ret_flags is for verbs_unset_nonblock. */
 int verbs_set_nonblock(int fd, int *ret_flags);

@@ -130,23 +130,42 @@ static void mr_take(struct shadow_mr *m, int flags, struct ibv_pd *pd, void *add
 		m->access = access;
 }
 
+/*
+ * Keys that the device leaves as they were stay what the program knows. New ones the program is told, so they must be none that it knows: then the device
+ * is asked again, as at a registration.
+ */
+static int real_rereg(struct shadow_mr *m, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	uint32_t lkey = m->real->lkey, rkey = m->real->rkey;
+	int r, draws = 0;
+
+	do
+		r = verbs_backend.ibv_rereg_mr(m->real, flags, pd ? shadow_pd(pd)->real : NULL, addr, length, access);
+	while (!r && verbs_moved && (m->real->lkey != lkey || m->real->rkey != rkey) &&
+	       verbs_key_known(m->real->lkey, m->real->rkey) && ++draws < MR_DRAWS);
+	if (r || (m->real->lkey == lkey && m->real->rkey == rkey))
+		return r;
+	if (verbs_moved)
+		verbs_key_remove(m->pub.lkey);
+	m->pub.lkey = m->real->lkey;
+	m->pub.rkey = m->real->rkey;
+	return 0;
+}
+
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	struct shadow_mr *m = shadow_mr(mr);
 	int r;
 
 	VERBS_PASS(ibv_rereg_mr, IBV_REREG_MR_ERR_INPUT, mr, flags, pd, addr, length, access);
-	if (verbs_moved || m->kind == MR_DEVICE) { /* the device may change the keys */
+	if (m->kind == MR_DEVICE) {
 		errno = EOPNOTSUPP;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
 	fermata_device_enter();
-	r = verbs_backend.ibv_rereg_mr(m->real, flags, pd ? shadow_pd(pd)->real : NULL, addr, length, access);
-	if (!r) {
+	r = real_rereg(m, flags, pd, addr, length, access);
+	if (!r)
 		mr_take(m, flags, pd, addr, length, (unsigned int)access);
-		mr->lkey = m->real->lkey;
-		mr->rkey = m->real->rkey;
-	}
 	fermata_device_leave();
 	return r;
 }

@@ -90,11 +90,12 @@
 	X(int, ibv_resolve_eth_l2_from_gid, (struct ibv_context *context, struct ibv_ah_attr *attr,        \
 					     uint8_t mac[6], uint16_t *vid))
 
-/* Of softrdma alone (verbs_cm.c): the device's files, as doc/softrdma.md tells. */
+/* Of softrdma alone: the device's files, as doc/softrdma.md tells (verbs_cm.c); an event that is told again (verbs_events.c). */
 #define VERBS_CM_NAMES(X)                                                                                  \
 	X(int, softrdma_cm_open, (const char *path, int flags))                                            \
 	X(long, softrdma_cm_command, (int fd, const void *data, size_t n, uint64_t *channel))              \
 	X(int, softrdma_cm_fstat, (int fd, struct stat *st))                                               \
 	X(int, softrdma_cm_close, (int fd))                                                                \
 	X(int, softrdma_cm_next, (int fd))                                                                 \
+	X(int, softrdma_async_raise, (struct ibv_context *context, const struct ibv_async_event *event))   \
 	X(int, softrdma_node_stat, (const char *path, struct stat *ret))

@@ -43,9 +43,9 @@ int verbs_plain_quiesce(void)
 		const char *device = c->device->pub.name;
 
 		list_each(qp, &c->qps, link)
-			if (qp->plain)
+			if (qp->plain || qp->attr_mask & IBV_QP_ALT_PATH)
 				return fermata_fail(-EOPNOTSUPP, "QP 0x%x on %s is %s, which cannot be saved yet", qp->pub.qp_num, device,
-						    kind_of(qp));
+						    qp->plain ? kind_of(qp) : "one with an alternate path");
 		if (!list_empty(&c->srqs))
 			return fermata_fail(-EOPNOTSUPP, "there is a shared receive queue on %s, which cannot be saved yet", device);
 		if (!list_empty(&c->ahs))

@@ -169,6 +169,7 @@ int verbs_reconnect(void)
 			r = r ? r : verbs_cq_rearm(c, cq);
 		list_each(qp, &c->qps, link)
 			r = r ? r : verbs_qp_reconnect(qp);
+		r = r ? r : verbs_events_tell(c);
 	}
 	return r;
 }

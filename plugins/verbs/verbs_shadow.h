@@ -54,6 +54,8 @@ struct shadow_context {
 	_Atomic uint32_t unsaved[UNSAVED_KINDS]; /* verbs_plain.c */
 	struct lock async_lock;
 	int status; /* at the checkpoint: F_GETFL of the asynchronous descriptor, or -1 */
+	struct ibv_async_event *events; /* at the checkpoint: the unread ones, of shadows (verbs_events.c) */
+	uint32_t events_count, events_size;
 };
 
 struct shadow_pd {

@@ -68,16 +68,22 @@ size_t fake_host_sunk(void)
 	return sunk;
 }
 
+static char failure[512];
+
 EXPORT int fermata_fail(int err, const char *fmt, ...)
 {
-	char text[512];
 	va_list ap;
 
 	va_start(ap, fmt);
-	fm_vformat(text, sizeof(text), fmt, ap);
+	fm_vformat(failure, sizeof(failure), fmt, ap);
 	va_end(ap);
-	log_error("%s", text);
+	log_error("%s", failure);
 	return err;
+}
+
+const char *fake_host_failure(void)
+{
+	return failure;
 }
 
 EXPORT uint32_t fermata_pid(void)
@@ -177,10 +183,13 @@ static void names_forget(void)
 
 int fake_host_checkpoint(const struct fermata_plugin *p)
 {
-	int r;
+	int r = p->quiesce();
 
+	if (r)
+		return r;
 	fake_host_barrier();
 	names_forget();
+	failure[0] = 0;
 	fake_host_barrier();
 	for (unsigned int round = 0;; round++) {
 		atomic_store(&shared->more, 0);

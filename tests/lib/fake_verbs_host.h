@@ -9,7 +9,9 @@ struct fermata_plugin;
 /* Before the fork: how many processes meet at each barrier. */
 void fake_host_init(unsigned int processes);
 void fake_host_barrier(void);
-/* All processes call it: drain until everybody is quiet, then dump. 0 or -errno. */
+/* What the plugin said last that the user should read. */
+const char *fake_host_failure(void);
+/* All processes call it: quiesce, drain until everybody is quiet, then dump. 0 or -errno. */
 int fake_host_checkpoint(const struct fermata_plugin *p);
 /* All processes call it, after they have dropped their device objects: recreate, reconnect, refill. */
 int fake_host_restart(const struct fermata_plugin *p);
