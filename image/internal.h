@@ -59,7 +59,11 @@ char *image_note_header(char *at, const char *owner, uint32_t type, uint32_t len
 
 /* data.c */
 int image_data_write(struct image_file *f);
-int image_pwrite(struct image_file *f, const void *data, uint64_t length, uint64_t offset);
+
+/* transfer.c */
+int image_fail(struct image_file *f, int error, enum image_step step, uint64_t address);
 /* Copies memory that may be unreadable; 0 or -errno, with the bytes done. */
 int image_memory_copy(const struct image_file *f, void *to, uint64_t address, uint64_t length, uint64_t *ret_done);
-int image_fail(struct image_file *f, int error, enum image_step step, uint64_t address);
+int image_pwrite(struct image_file *f, const void *data, uint64_t length, uint64_t offset);
+/* Bytes of the zero pages that @data begins with. */
+uint64_t image_zero_length(const char *data, uint64_t length);
