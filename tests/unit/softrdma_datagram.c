@@ -7,29 +7,6 @@
 
 #include <cmocka.h>
 
-void pair_open(struct pair *p, enum ibv_qp_type type, size_t size)
-{
-	end_open_as(&p->a, 1, size, type);
-	end_open_as(&p->b, 1, size, type);
-	end_connect_to(&p->a, &p->b.me);
-	end_connect_to(&p->b, &p->a.me);
-}
-
-void pair_close(struct pair *p)
-{
-	end_close(&p->a);
-	end_close(&p->b);
-}
-
-enum ibv_qp_state qp_state_of(struct ibv_qp *qp)
-{
-	struct ibv_qp_init_attr init;
-	struct ibv_qp_attr attr;
-
-	die_unless(!ibv_query_qp(qp, &attr, IBV_QP_STATE, &init));
-	return attr.qp_state;
-}
-
 struct ibv_ah *datagram_address(struct end *e, const union ibv_gid *gid)
 {
 	struct ibv_ah_attr a = { .dlid = e->me.lid, .port_num = 1, .sl = 3 };

@@ -16,6 +16,7 @@
 
 #include "softrdma_datagram.h"
 #include "softrdma_directory.h"
+#include "softrdma_pair.h"
 #include "softrdma_util.h"
 
 #define SIZE (1u << 20)
@@ -59,7 +60,7 @@ static void test_ud_datagrams(void **state)
 	struct pair p;
 	size_t i;
 
-	pair_open(&p, IBV_QPT_UD, SIZE);
+	pair_open_as(&p, IBV_QPT_UD, SIZE);
 	assert_int_equal(ibv_query_gid(p.a.ctx, 1, 0, &gid), 0);
 	local = datagram_address(&p.a, NULL);
 	global = datagram_address(&p.a, &gid);
@@ -79,7 +80,7 @@ static void test_ud_drops(void **state)
 	struct ibv_ah *ah, *away;
 	struct pair p;
 
-	pair_open(&p, IBV_QPT_UD, SIZE);
+	pair_open_as(&p, IBV_QPT_UD, SIZE);
 	ah = datagram_address(&p.a, NULL);
 	elsewhere.dlid = (uint16_t)(p.a.me.lid ^ 1);
 	away = ibv_create_ah(p.a.pd, &elsewhere);
@@ -117,7 +118,7 @@ static void test_ud_receive_fault(void **state)
 	struct ibv_ah *ah;
 	struct pair p;
 
-	pair_open(&p, IBV_QPT_UD, SIZE);
+	pair_open_as(&p, IBV_QPT_UD, SIZE);
 	ah = datagram_address(&p.a, NULL);
 	p.b.mr->lkey ^= 1 << 24;
 	die_unless(!post_recv(&p.b, 0, 5, 0, 100));

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "softrdma_datagram.h"
 #include "softrdma_directory.h"
+#include "softrdma_pair.h"
 #include "softrdma_util.h"
 
 #define SIZE (1u << 20)
@@ -53,7 +53,7 @@ static void test_uc_operations(void **state)
 	struct pair p;
 	size_t i;
 
-	pair_open(&p, IBV_QPT_UC, SIZE);
+	pair_open_as(&p, IBV_QPT_UC, SIZE);
 	for (i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
 		one_way(&p, sizes[i]);
 	assert_int_equal(post(&p.a, 0, 1, IBV_WR_RDMA_READ, 0, 8, 0, SIG), EINVAL);
@@ -66,7 +66,7 @@ static void test_uc_drops(void **state)
 {
 	struct pair p;
 
-	pair_open(&p, IBV_QPT_UC, SIZE);
+	pair_open_as(&p, IBV_QPT_UC, SIZE);
 	memset(p.b.buf, 'k', SIZE);
 	die_unless(!post(&p.a, 0, 1, IBV_WR_SEND, 0, 8, 0, SIG)); /* no receive */
 	good_wc(p.a.scq, 1);
@@ -116,7 +116,7 @@ static void test_uc_send_error(void **state)
 {
 	struct pair p;
 
-	pair_open(&p, IBV_QPT_UC, SIZE);
+	pair_open_as(&p, IBV_QPT_UC, SIZE);
 	p.a.mr->lkey ^= 1 << 24;
 	die_unless(!post(&p.a, 0, 1, IBV_WR_SEND, 0, 8, 0, 0));
 	p.a.mr->lkey ^= 1 << 24;
