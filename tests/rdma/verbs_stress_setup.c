@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The device and its objects, and the connection over TCP by which the two sides tell each other of theirs. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "verbs_stress.h"
+
+struct connection connections[QPS_MAX];
+struct worker workers[THREADS_MAX];
+struct ibv_context *context;
+struct ibv_pd *pd;
+struct ibv_mr *counter_mr;
+uint64_t *counter;
+uint32_t max_inline;
+static int tcp;
+
+void tcp_meet(void)
+{
+	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *found;
+	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(options.port) };
+	int listener, one = 1;
+	char port[8];
+
+	if (options.host) {
+		snprintf(port, sizeof(port), "%u", options.port);
+		must(!getaddrinfo(options.host, port, &hints, &found), "getaddrinfo");
+		tcp = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		must(!connect(tcp, found->ai_addr, found->ai_addrlen), "connect");
+		freeaddrinfo(found);
+		return;
+	}
+	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	must(!bind(listener, (struct sockaddr *)&any, sizeof(any)) && !listen(listener, 1), "listen");
+	tcp = accept(listener, NULL, NULL);
+	must(tcp >= 0, "accept");
+	close(listener);
+}
+
+void tcp_exchange(const void *mine, void *other, size_t size)
+{
+	size_t n = 0;
+	ssize_t r;
+
+	must(send(tcp, mine, size, MSG_NOSIGNAL) == (ssize_t)size, "send");
+	for (; n < size; n += (size_t)r) {
+		r = recv(tcp, (char *)other + n, size - n, 0);
+		if (r <= 0)
+			wrong("the other side is gone: %s", r ? strerror(errno) : "end of file");
+	}
+}
+
+static void worker_create(struct worker *w)
+{
+	w->channel = options.events ? ibv_create_comp_channel(context) : NULL;
+	for (uint32_t i = 0; i < CQS; i++) {
+		w->cqs[i] = ibv_create_cq(context, (int)(options.qps * options.depth * 2), NULL, w->channel, 0);
+		must(w->cqs[i] != NULL, "ibv_create_cq");
+		if (options.events)
+			must(!ibv_req_notify_cq(w->cqs[i], 0), "ibv_req_notify_cq");
+	}
+}
+
+void device_open(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	if (!list || !list[0]) {
+		fprintf(stderr, "verbs_stress: no RDMA device\n");
+		exit(77);
+	}
+	context = ibv_open_device(list[0]);
+	must(context != NULL, "ibv_open_device");
+	ibv_free_device_list(list);
+	pd = ibv_alloc_pd(context);
+	must(pd != NULL, "ibv_alloc_pd");
+	for (uint32_t i = 0; i < options.threads; i++)
+		worker_create(&workers[i]);
+	counter = aligned_alloc(64, 64);
+	memset(counter, 0, 64);
+	counter_mr = ibv_reg_mr(pd, counter, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+	must(counter_mr != NULL, "ibv_reg_mr");
+}
+
+void receive_post(struct connection *c)
+{
+	uint64_t slot = c->receives_posted % options.depth;
+	struct ibv_sge sge = { (uintptr_t)(c->receive + slot * options.largest), options.largest, c->mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = c->receives_posted, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	memset(c->receive + slot * options.largest, 0, 64 < options.largest ? 64 : options.largest);
+	must(!ibv_post_recv(c->qp, &wr, &bad), "ibv_post_recv");
+	c->receives_posted++;
+}
+
+static void connection_memory(struct connection *c)
+{
+	size_t part = (size_t)options.depth * options.largest + 64, all = 4 * part + options.largest;
+
+	c->send = aligned_alloc(4096, (all + 4095) & ~(size_t)4095);
+	must(c->send != NULL, "memory");
+	memset(c->send, 0, all);
+	c->receive = c->send + part;
+	c->landing = c->receive + part;
+	c->fetch = c->landing + part;
+	c->written = c->fetch + part;
+	c->mr = ibv_reg_mr(pd, c->send, all, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	must(c->mr != NULL, "ibv_reg_mr");
+}
+
+void connection_create(struct connection *c, uint32_t q)
+{
+	struct worker *w = &workers[q % options.threads];
+	uint32_t turn = q / options.threads;
+	struct ibv_qp_init_attr init = { .send_cq = w->cqs[turn % CQS], .recv_cq = w->cqs[(turn + 1) % CQS],
+					 .qp_type = IBV_QPT_RC };
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+
+	init.cap = (struct ibv_qp_cap){ .max_send_wr = options.depth, .max_recv_wr = options.depth, .max_send_sge = 2,
+					.max_recv_sge = 1, .max_inline_data = 128 };
+	connection_memory(c);
+	c->qp = ibv_create_qp(pd, &init);
+	must(c->qp != NULL, "ibv_create_qp");
+	max_inline = init.cap.max_inline_data;
+	a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	must(!ibv_modify_qp(c->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
+	must(!ibv_query_port(context, 1, &port) && !ibv_query_gid(context, 1, 0, &gid), "ibv_query_port");
+	c->mine = (struct address){ .qpn = c->qp->qp_num, .rkey = c->mr->rkey, .lid = port.lid, .psn = 7 + q,
+				    .landing = (uintptr_t)c->landing, .written = (uintptr_t)c->written,
+				    .counter = (uintptr_t)counter, .counter_rkey = counter_mr->rkey };
+	memcpy(c->mine.gid, &gid, 16);
+}
+
+void connection_connect(struct connection *c)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = c->other.qpn,
+				 .rq_psn = c->other.psn, .max_dest_rd_atomic = 4, .min_rnr_timer = 1 };
+
+	a.ah_attr = (struct ibv_ah_attr){ .dlid = c->other.lid, .port_num = 1, .is_global = !c->other.lid };
+	memcpy(&a.ah_attr.grh.dgid, c->other.gid, 16);
+	a.ah_attr.grh.hop_limit = 1;
+	must(!ibv_modify_qp(c->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+				  .sq_psn = c->mine.psn, .max_rd_atomic = 4 };
+	must(!ibv_modify_qp(c->qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
+}
+
+void worker_destroy(struct worker *w)
+{
+	for (uint32_t i = 0; i < CQS; i++)
+		must(!ibv_destroy_cq(w->cqs[i]), "ibv_destroy_cq");
+	must(!w->channel || !ibv_destroy_comp_channel(w->channel), "ibv_destroy_comp_channel");
+}
