@@ -24,6 +24,19 @@
  *   before the post returns, as softrdma does, is then exact. Hardware that waits for a receive has sent all before it, but the
  *   last acknowledgement of an unsignalled write or read may be on the way when b completes number E.)
  *
+ * Shared receive queues. b's connections take from one queue, in an order that the device makes, so T of one of them is what comes to it in the end.
+ * That is settled, and only then published,
+ *
+ *   when the shared queue is empty (every receive that was ever posted has completed, seen by b): nobody will get another, and T = R;
+ *   or when R = P: the connection needs no more.
+ *
+ *      a1 --> P = 3 --.                        a1: P = 3, R = 3: settled, T = 3
+ *                      >--> b: 4 receives      a2: P = 2, R = 1: settled when the queue is empty, T = 1
+ *      a2 --> P = 2 --'
+ *
+ * While a queue has receives left, every sender with something to send gets one, so each round that is not the last brings a completion: either all sends are executed
+ * or the queue becomes empty. Until it is settled a waits, and posts no no-op, which might come to stand behind a send that stays.
+ *
  * Hence an executed send, read or atomic is never posted again, and one that was not executed always is. All completions met on the
  * way are kept with the queue and served first.
  *
@@ -37,6 +50,7 @@
 #include "plugins/verbs/verbs_internal.h"
 
 #define PATIENCE 16
+#define NOT_SETTLED UINT64_MAX
 
 enum peer { PEER_UNKNOWN, PEER_APART, PEER_FAILED, PEER_CONNECTED };
 
@@ -78,6 +92,17 @@ static void refresh(struct shadow_qp *qp)
 		qp->real_state = qp->pub.state;
 }
 
+/*
+ * The receives that the peer's sends can count on: T; of a shared queue as many as came to be this connection's, once that is settled, and NOT_SETTLED
+ * before.
+ */
+static uint64_t receives_of(const struct shadow_qp *qp)
+{
+	if (!qp->pub.srq)
+		return atomic_load(&qp->rq.head);
+	return !shadow_srq(qp->pub.srq)->posted || (qp->peer == PEER_CONNECTED && qp->received == qp->peer_sends) ? qp->received : NOT_SETTLED;
+}
+
 static int publish_side(struct shadow_qp *qp, unsigned int round)
 {
 	const struct verbs_port *port = verbs_qp_port(qp);
@@ -87,7 +112,7 @@ static int publish_side(struct shadow_qp *qp, unsigned int round)
 		.dest_number = qp->attr.dest_qp_num,
 		.state = qp->real_state,
 		.sends = qp->two_sided,
-		.receives = atomic_load(&qp->rq.head),
+		.receives = qp->told = receives_of(qp),
 	};
 	int r = 0;
 
@@ -112,8 +137,8 @@ static int ask_side(struct shadow_qp *qp)
 static void look_at_peer(struct shadow_qp *qp)
 {
 	struct side_key k = key_of(qp->attr.dest_qp_num, verbs_address(&qp->attr.ah_attr));
-	uint64_t receives = atomic_load(&qp->rq.head);
 	const struct side *s, *newest = NULL;
+	uint64_t receives;
 	int apart = 0;
 	size_t len;
 
@@ -130,7 +155,11 @@ static void look_at_peer(struct shadow_qp *qp)
 	if (!newest)
 		return;
 	qp->will_send = qp->two_sided < newest->receives ? qp->two_sided : newest->receives;
+	qp->peer_sends = newest->sends;
+	receives = receives_of(qp);
 	qp->will_receive = newest->sends < receives ? newest->sends : receives;
+	if (newest->receives == NOT_SETTLED)
+		qp->will_send = NOT_SETTLED;
 }
 
 static int needs_noop(struct shadow_qp *qp)
@@ -159,6 +188,10 @@ static int sends_quiet(struct shadow_qp *qp)
 {
 	uint64_t tail = atomic_load(&qp->sq.tail);
 
+	if (qp->will_send == NOT_SETTLED) {
+		qp->pending = atomic_load(&qp->sq.head);
+		return !outstanding(&qp->sq);
+	}
 	qp->pending = qp->will_send == qp->two_sided ? atomic_load(&qp->sq.head) : first_blocked(qp);
 	for (uint64_t at = tail; at < qp->pending; at++)
 		if (qp->will_send == qp->two_sided || ring_send(&qp->sq, at)->flags & IBV_SEND_SIGNALED)
@@ -195,13 +228,13 @@ static int qp_drain(struct shadow_qp *qp, unsigned int round, int *more)
 				    qp->real_state == IBV_QPS_SQD ? "SQD" : "SQE");
 	if (round == 0) {
 		qp->peer = PEER_UNKNOWN;
-		qp->will_send = qp->will_receive = 0;
+		qp->will_send = qp->will_receive = qp->peer_sends = 0;
 	} else if (verbs_qp_connected(qp->real_state)) {
 		look_at_peer(qp);
 		if (needs_noop(qp) && verbs_post_noop(qp) == 0 && verbs_cq_keep(shadow_cq(qp->pub.send_cq)) < 0)
 			return -ENOMEM;
 	}
-	if (round == 0 || qp->said != qp->real_state)
+	if (round == 0 || qp->said != qp->real_state || qp->told != receives_of(qp))
 		r = publish_side(qp, round);
 	if (!qp_quiet(qp, round) || (round == 0 && verbs_qp_connected(qp->real_state))) {
 		*more = 1;

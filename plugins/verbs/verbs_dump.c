@@ -72,10 +72,23 @@ static int dump_qp(struct fermata_sink *sink, const struct shadow_qp *qp)
 	return entry(sink, VERBS_RECORD_QP, &r, sizeof(r));
 }
 
+static int dump_srq(struct fermata_sink *sink, const struct shadow_srq *srq)
+{
+	struct verbs_record_srq r = {
+		.max_wr = srq->attr.max_wr,
+		.max_sge = srq->attr.max_sge,
+		.limit = srq->limit,
+		.posted = srq->posted,
+	};
+
+	return entry(sink, VERBS_RECORD_SRQ, &r, sizeof(r));
+}
+
 static int dump_objects(struct fermata_sink *sink, struct shadow_context *c)
 {
 	struct shadow_channel *ch;
 	struct shadow_mr *mr;
+	struct shadow_srq *srq;
 	struct shadow_cq *cq;
 	struct shadow_qp *qp;
 	struct shadow_pd *pd;
@@ -95,6 +108,8 @@ static int dump_objects(struct fermata_sink *sink, struct shadow_context *c)
 	}
 	list_each(cq, &c->cqs, link)
 		r = r ? r : dump_cq(sink, cq);
+	list_each(srq, &c->srqs, link)
+		r = r ? r : dump_srq(sink, srq);
 	list_each(qp, &c->qps, link)
 		r = r ? r : dump_qp(sink, qp);
 	return r;
@@ -139,17 +154,20 @@ int verbs_dump(struct fermata_sink *sink)
 	struct verbs_record head = { .version = VERBS_RECORD_VERSION };
 	struct shadow_context *c;
 	struct shadow_channel *ch;
+	struct shadow_srq *srq;
 	int r;
 
 	if (list_empty(&verbs_contexts))
 		return 0;
 	for_each_context(c) {
 		head.count += 1 + list_length(&c->pds) + list_length(&c->mrs) + list_length(&c->channels) +
-			      list_length(&c->cqs) + list_length(&c->qps);
+			      list_length(&c->cqs) + list_length(&c->srqs) + list_length(&c->qps);
 		c->status = raw_fcntl(c->ex.context.async_fd, F_GETFL, 0);
 		list_each(ch, &c->channels, link)
 			settle_events(c, ch);
 		r = binds_wait(c);
+		list_each(srq, &c->srqs, link)
+			r = r ? r : verbs_srq_settle(srq);
 		r = r ? r : verbs_events_settle(c);
 		if (r)
 			return r;

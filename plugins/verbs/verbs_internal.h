@@ -24,6 +24,13 @@ void verbs_cq_purge(struct shadow_cq *cq, uint32_t qp_num);
 
 /* A completion of a shared receive queue: 1, and it has the program's wr_id, or 0: of one that is gone. */
 int verbs_srq_complete(struct ibv_wc *wc);
+/* The queue of that handle; NULL: it is gone. */
+struct shadow_srq *verbs_srq_find(uint32_t handle);
+int verbs_srq_slots_make(struct shadow_srq *srq, uint32_t n, uint32_t max_sge);
+/* The queue pair with the device's number @number that takes its receives there, or NULL. Under srq->lock. */
+struct shadow_qp *verbs_srq_qp(const struct shadow_srq *srq, uint32_t number);
+int verbs_srq_attach(struct shadow_qp *qp); /* 0 or -ENOMEM */
+void verbs_srq_detach(struct shadow_qp *qp, uint32_t number);
 int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
 /* The remote half of a request, for the device of this life. */
@@ -78,6 +85,9 @@ int verbs_cq_recreate(struct shadow_context *c, struct shadow_cq *cq);
 int verbs_qp_recreate(struct shadow_context *c, struct shadow_qp *qp);
 int verbs_qp_reconnect(struct shadow_qp *qp);
 int verbs_qp_refill(struct shadow_qp *qp);
+int verbs_srq_settle(struct shadow_srq *srq); /* at the dump */
+int verbs_srq_recreate(struct shadow_context *c, struct shadow_srq *srq);
+int verbs_srq_refill(struct shadow_srq *srq);
 int verbs_cq_rearm(struct shadow_context *c, struct shadow_cq *cq);
 int verbs_recreate(const void *record, size_t len);
 int verbs_reconnect(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Objects that programs can use but that are not saved yet: queue pairs that are no reliable connections or that share a receive queue, shared
- * receive queues, address handles; windows, device memory, thread and parent domains, domains of extended connections, completion queues with
+ * Objects that programs can use but that are not saved yet: queue pairs that are no reliable connections, shared
+ * receive queues of extended ones, address handles; windows, device memory, thread and parent domains, domains of extended connections, completion queues with
  * time stamps, which are counted. They are shadows as the others are, and work is posted and completed as theirs; a checkpoint while one is there
  * is refused. No state.
  */
@@ -25,10 +25,6 @@ static const char *kind_of(const struct shadow_qp *qp)
 	case IBV_QPT_XRC_SEND:
 	case IBV_QPT_XRC_RECV:
 		return "of an extended connection (XRC)";
-	case IBV_QPT_RC:
-		if (qp->pub.srq)
-			return "with a shared receive queue";
-		/* fall through */
 	default:
 		return "of a special kind";
 	}
@@ -37,6 +33,7 @@ static const char *kind_of(const struct shadow_qp *qp)
 int verbs_plain_quiesce(void)
 {
 	struct shadow_context *c;
+	struct shadow_srq *srq;
 	struct shadow_qp *qp;
 
 	for_each_context(c) {
@@ -46,8 +43,10 @@ int verbs_plain_quiesce(void)
 			if (qp->plain || qp->attr_mask & IBV_QP_ALT_PATH)
 				return fermata_fail(-EOPNOTSUPP, "QP 0x%x on %s is %s, which cannot be saved yet", qp->pub.qp_num, device,
 						    qp->plain ? kind_of(qp) : "one with an alternate path");
-		if (!list_empty(&c->srqs))
-			return fermata_fail(-EOPNOTSUPP, "there is a shared receive queue on %s, which cannot be saved yet", device);
+		list_each(srq, &c->srqs, link)
+			if (srq->special)
+				return fermata_fail(-EOPNOTSUPP, "there is a shared receive queue of extended connections (XRC) on %s, which "
+						    "cannot be saved yet", device);
 		if (!list_empty(&c->ahs))
 			return fermata_fail(-EOPNOTSUPP, "there is an address handle on %s, which cannot be saved yet", device);
 		for (int k = 0; k < UNSAVED_KINDS; k++)

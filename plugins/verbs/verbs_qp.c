@@ -6,7 +6,7 @@
  * The device's send queue is asked for one request more than the program's: the slot of the drain's no-op. Where the device cannot,
  * the no-op must find a free slot.
  *
- * Of other kinds than reliable connections with receives of their own nothing is saved yet: they are passed through (verbs_plain.c).
+ * Of other kinds than reliable connections nothing is saved yet: they are passed through (verbs_plain.c).
  */
 #include "plugins/verbs/verbs_internal.h"
 
@@ -55,7 +55,14 @@ static int qp_init(struct shadow_qp *qp, struct ibv_qp_init_attr *attr, const st
 		      sizeof(struct verbs_send));
 	if (!r)
 		r = ring_init(&qp->rq, cap->max_recv_wr, 0, cap->max_recv_sge, 0, sizeof(struct verbs_receive));
-	return r ? r : verbs_handle_draw(qp);
+	if (!r)
+		r = verbs_handle_draw(qp);
+	if (!r && attr->srq) {
+		r = verbs_srq_attach(qp);
+		if (r)
+			verbs_handle_drop(qp);
+	}
+	return r;
 }
 
 static void qp_free(struct shadow_qp *qp)
@@ -85,7 +92,7 @@ static struct shadow_qp *qp_create(struct ibv_context *context, struct ibv_pd *p
 	qp->init = *attr;
 	qp->asked = ex;
 	qp->reserve = attr->qp_type != IBV_QPT_XRC_RECV && attr->cap.max_send_wr != UINT32_MAX;
-	qp->plain = attr->qp_type != IBV_QPT_RC || attr->srq || ex;
+	qp->plain = attr->qp_type != IBV_QPT_RC || ex;
 	verbs_qp_real_set(qp, verbs_qp_create_new(qp, &cap));
 	if (!qp->real && qp->reserve) {
 		qp->reserve = 0;
@@ -261,13 +268,17 @@ EXPORT int ibv_query_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask, st
 EXPORT int ibv_destroy_qp(struct ibv_qp *p)
 {
 	struct shadow_qp *qp = shadow_qp(p);
+	uint32_t number;
 	int r;
 
 	VERBS_PASS(ibv_destroy_qp, EOPNOTSUPP, p);
 	fermata_device_enter();
 	shared_keep(qp);
+	number = qp->real->qp_num;
 	r = verbs_backend.ibv_destroy_qp(qp->real);
 	if (!r) {
+		if (p->srq)
+			verbs_srq_detach(qp, number);
 		qp_reset(qp);
 		verbs_handle_drop(qp);
 		verbs_list_del(&qp->link);

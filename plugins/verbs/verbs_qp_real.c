@@ -102,6 +102,8 @@ int verbs_qp_recreate(struct shadow_context *c, struct shadow_qp *qp)
 	if (!qp->real)
 		return fermata_fail(-errno, "QP 0x%x cannot be made again on %s (error %d)", qp->pub.qp_num,
 				    c->device->pub.name, errno);
+	if (qp->pub.srq && verbs_srq_attach(qp))
+		return fermata_fail(-ENOMEM, "no memory for QP 0x%x of a shared receive queue", qp->pub.qp_num);
 	if (qp->real_state == IBV_QPS_RESET || !(qp->attr_mask & IBV_QP_PORT))
 		return 0;
 	return modify(qp, &attr, IBV_QPS_INIT,

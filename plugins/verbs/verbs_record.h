@@ -18,6 +18,7 @@ enum verbs_record_kind {
 	VERBS_RECORD_CHANNEL = 4,
 	VERBS_RECORD_CQ = 5,
 	VERBS_RECORD_QP = 6,
+	VERBS_RECORD_SRQ = 7,
 };
 
 struct verbs_record {
@@ -75,4 +76,10 @@ struct verbs_record_qp {
 	uint32_t receives_pending;
 	uint8_t dest_gid[16];
 	uint64_t two_sided_sent, received;
+};
+
+struct verbs_record_srq {
+	uint32_t max_wr, max_sge;
+	uint32_t limit;	 /* of the event that is armed; 0: none */
+	uint32_t posted; /* receives */
 };

@@ -2,7 +2,7 @@
 /*
  * The restart: every shadow gets a new object of the device, in the order in which they depend on each other.
  *
- *   RECREATE    device, context, PD, MR, channel, CQ, QP (to INIT); publish what the old names mean now
+ *   RECREATE    device, context, PD, MR, channel, CQ, SRQ, QP (to INIT); publish what the old names mean now
  *   RECONNECT   learn everybody's names; arm or raise events; receives; QP to RTR, RTS with the newest attributes
  *   REFILL      every receive of the job is posted: the sends that were not executed, in their order
  *
@@ -50,6 +50,7 @@ static int context_recreate(struct shadow_context *c)
 {
 	struct shadow_channel *ch;
 	struct shadow_mr *mr;
+	struct shadow_srq *srq;
 	struct shadow_cq *cq;
 	struct shadow_qp *qp;
 	struct shadow_pd *pd;
@@ -63,6 +64,8 @@ static int context_recreate(struct shadow_context *c)
 		r = r ? r : verbs_channel_recreate(c, ch);
 	list_each(cq, &c->cqs, link)
 		r = r ? r : verbs_cq_recreate(c, cq);
+	list_each(srq, &c->srqs, link)
+		r = r ? r : verbs_srq_recreate(c, srq);
 	list_each(qp, &c->qps, link)
 		r = r ? r : verbs_qp_recreate(c, qp);
 	return r;
@@ -157,6 +160,7 @@ int verbs_cq_rearm(struct shadow_context *c, struct shadow_cq *cq)
 int verbs_reconnect(void)
 {
 	struct shadow_context *c;
+	struct shadow_srq *srq;
 	struct shadow_cq *cq;
 	struct shadow_qp *qp;
 	int r;
@@ -167,6 +171,8 @@ int verbs_reconnect(void)
 	for_each_context(c) {
 		list_each(cq, &c->cqs, link)
 			r = r ? r : verbs_cq_rearm(c, cq);
+		list_each(srq, &c->srqs, link)
+			r = r ? r : verbs_srq_refill(srq);
 		list_each(qp, &c->qps, link)
 			r = r ? r : verbs_qp_reconnect(qp);
 		r = r ? r : verbs_events_tell(c);

@@ -135,10 +135,13 @@ struct shadow_cq {
 	struct list link;
 };
 
-/* A shared receive queue: its receives complete in any order, so each has a slot of its own until then. */
+/* A shared receive queue: its receives complete in any order, so each has a slot of its own until then. Slots are named by their number + 1; 0: none. */
 struct verbs_srq_slot {
 	uint64_t wr_id;
-	uint32_t next; /* free one, + 1 */
+	uint32_t next, prev; /* free: next free one; posted: its neighbours */
+	uint32_t num_sge;
+	uint32_t reserved;
+	struct ibv_sge sge[];
 };
 
 struct shadow_srq {
@@ -147,12 +150,17 @@ struct shadow_srq {
 		char room[256];
 	};
 	struct ibv_srq *real;
-	struct lock lock; /* the slots */
-	uint32_t handle;  /* upper half of the wr_ids that the device is given */
-	uint32_t free;	  /* slot + 1; 0: none */
-	uint32_t slots;
-	uint32_t max_sge;
-	struct verbs_srq_slot *slot;
+	int special;		  /* of extended connections */
+	uint32_t handle;	  /* upper half of the wr_ids that the device is given */
+	struct ibv_srq_attr attr; /* as the device gave it first */
+	struct lock lock;	  /* all below */
+	uint32_t free, first, last; /* slots */
+	uint32_t posted;
+	uint32_t stride;
+	char *slots;
+	struct shadow_qp **qps; /* by the device's numbers */
+	uint32_t qps_mask, qps_count;
+	uint32_t limit; /* at the checkpoint */
 	struct list link;
 };
 
@@ -176,7 +184,8 @@ struct shadow_qp {
 	uint32_t reserve; /* 1: the device's queue has a slot more than the program knows */
 	uint32_t plain;	  /* of a kind that is not saved yet: passed through, and a checkpoint is refused (verbs_plain.c) */
 	uint64_t two_sided; /* sends that take a receive of the peer, posted since RESET; under sq.lock */
-	uint64_t received;  /* receives that completed well since RESET; under the receive CQ's lock */
+	uint64_t received;  /* receives that completed well since RESET; under the receive CQ's lock, or the shared queue's */
+	struct shadow_qp *srq_next; /* verbs_srq.c */
 	/* control; the program's own calls order these */
 	struct ibv_qp_init_attr init; /* as the device was asked, its pointers as the program named them */
 	struct ibv_qp_attr attr;      /* newest of each attribute, as the program said it */
@@ -186,7 +195,9 @@ struct shadow_qp {
 	uint32_t real_state;
 	uint32_t peer; /* enum, verbs_drain.c */
 	uint32_t said; /* state last published */
+	uint64_t told; /* receives last published */
 	uint64_t will_send, will_receive; /* two-sided that ever complete, out and in */
+	uint64_t peer_sends;		  /* two-sided that the peer ever posted */
 	uint64_t pending;		  /* position of the first send that was not executed */
 	struct list link;
 };

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shared receive queues. Owns for each a slot for every receive that is posted and has not completed, which keeps the program's wr_id; the device is
- * given the slot's number and the queue's handle. Not saved yet (verbs_plain.c).
+ * Shared receive queues: their making, and their names. Their work is in verbs_srq_post.c. Those of extended connections are not saved yet
+ * (verbs_plain.c).
  *
  * The table of queues is changed under verbs_lock and read without: an entry is set before its handle is known to the device. A handle's generation
  * tells completions of a queue that is gone.
+ *
+ * Which queue pair a receive has served, only its number in the completion tells: each queue knows its queue pairs by the device's numbers, in a hash
+ * table whose size follows their count, under the queue's lock.
  */
 #include "plugins/verbs/verbs_internal.h"
 
@@ -13,6 +16,13 @@
 
 static struct shadow_srq *srqs[SRQS];
 static uint32_t next_index, next_generation;
+
+struct shadow_srq *verbs_srq_find(uint32_t handle)
+{
+	struct shadow_srq *srq = srqs[handle % SRQS];
+
+	return srq && srq->handle == handle ? srq : NULL;
+}
 
 static int handle_draw(struct shadow_srq *srq)
 {
@@ -32,25 +42,14 @@ static int handle_draw(struct shadow_srq *srq)
 	return tries < SRQS ? 0 : -ENOMEM;
 }
 
-static int slots_make(struct shadow_srq *srq, uint32_t n)
-{
-	srq->slot = fermata_alloc(n * sizeof(*srq->slot));
-	if (!srq->slot)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < n; i++)
-		srq->slot[i].next = i + 1 < n ? i + 2 : 0;
-	srq->free = 1;
-	srq->slots = n;
-	return 0;
-}
-
 static void srq_free(struct shadow_srq *srq)
 {
 	if (!srq)
 		return;
 	if (srq->real)
 		verbs_backend.ibv_destroy_srq(srq->real);
-	fermata_free(srq->slot);
+	fermata_free(srq->slots);
+	fermata_free(srq->qps);
 	fermata_free(srq);
 }
 
@@ -79,17 +78,19 @@ static int srq_init(struct shadow_srq *srq, struct ibv_context *context, struct 
 	struct ibv_srq_init_attr_ex init = *attr;
 	int r;
 
+	if (init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE && init.srq_type == IBV_SRQT_BASIC)
+		init.comp_mask &= ~(uint32_t)IBV_SRQ_INIT_ATTR_TYPE;
+	srq->special = init.comp_mask != IBV_SRQ_INIT_ATTR_PD;
 	init.srq_context = srq;
 	srq->real = real_create(shadow_context(context)->real, &init);
 	if (!srq->real)
 		return -errno;
-	r = slots_make(srq, init.attr.max_wr);
+	r = verbs_srq_slots_make(srq, init.attr.max_wr, init.attr.max_sge);
 	if (!r)
 		r = handle_draw(srq);
 	if (r)
 		return r;
-	attr->attr = init.attr;
-	srq->max_sge = init.attr.max_sge;
+	attr->attr = srq->attr = init.attr;
 	srq->pub.context = context;
 	srq->pub.srq_context = attr->srq_context;
 	srq->pub.pd = attr->comp_mask & IBV_SRQ_INIT_ATTR_PD ? attr->pd : NULL;
@@ -150,8 +151,15 @@ EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int ma
 
 EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
+	int r;
+
 	VERBS_PASS(ibv_query_srq, EOPNOTSUPP, srq, attr);
-	return VERBS_DEVICE(verbs_backend.ibv_query_srq(shadow_srq(srq)->real, attr));
+	r = VERBS_DEVICE(verbs_backend.ibv_query_srq(shadow_srq(srq)->real, attr));
+	if (!r) { /* what it was told when it made the queue */
+		attr->max_wr = shadow_srq(srq)->attr.max_wr;
+		attr->max_sge = shadow_srq(srq)->attr.max_sge;
+	}
+	return r;
 }
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *p)
@@ -174,77 +182,105 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *p)
 	return r;
 }
 
-/* The slot + 1, or 0: as many are posted as the queue has room for. */
-static uint32_t slot_take(struct shadow_srq *srq, uint64_t wr_id)
-{
-	uint32_t slot = srq->free;
+/* ---- its queue pairs ---- */
 
-	if (likely(slot)) {
-		srq->free = srq->slot[slot - 1].next;
-		srq->slot[slot - 1].wr_id = wr_id;
-	}
-	return slot;
+static struct shadow_qp **bucket(const struct shadow_srq *srq, uint32_t number)
+{
+	return &srq->qps[(number * 0x9e3779b1u) >> 8 & srq->qps_mask];
 }
 
-static void slot_give(struct shadow_srq *srq, uint32_t slot)
+struct shadow_qp *verbs_srq_qp(const struct shadow_srq *srq, uint32_t number)
 {
-	srq->slot[slot - 1].next = srq->free;
-	srq->free = slot;
+	struct shadow_qp *qp = srq->qps ? *bucket(srq, number) : NULL;
+
+	while (qp && qp->real->qp_num != number)
+		qp = qp->srq_next;
+	return qp;
 }
 
-static int post_one(struct shadow_srq *srq, const struct ibv_recv_wr *wr)
+static void put(struct shadow_srq *srq, struct shadow_qp *qp)
 {
-	struct ibv_recv_wr one = { .num_sge = wr->num_sge, .sg_list = wr->sg_list }, *bad;
-	struct ibv_sge sges[VERBS_MAX_SGE];
-	uint32_t slot;
-	int r;
+	struct shadow_qp **at = bucket(srq, qp->real->qp_num);
 
-	if ((uint32_t)wr->num_sge > srq->max_sge || wr->num_sge > VERBS_MAX_SGE)
-		return EINVAL;
-	slot = slot_take(srq, wr->wr_id);
-	if (!slot)
-		return ENOMEM;
-	if (unlikely(verbs_moved)) {
-		for (int i = 0; i < wr->num_sge; i++) {
-			sges[i] = wr->sg_list[i];
-			sges[i].lkey = verbs_lkey_real(sges[i].lkey);
+	qp->srq_next = *at;
+	*at = qp;
+}
+
+static int grow(struct shadow_srq *srq)
+{
+	uint32_t size = srq->qps ? (srq->qps_mask + 1) * 2 : 16, old = srq->qps ? srq->qps_mask + 1 : 0;
+	struct shadow_qp **from = srq->qps, **more = fermata_alloc(size * sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	srq->qps = more;
+	srq->qps_mask = size - 1;
+	for (uint32_t i = 0; i < old; i++)
+		for (struct shadow_qp *qp = from[i], *next; qp; qp = next) {
+			next = qp->srq_next;
+			put(srq, qp);
 		}
-		one.sg_list = sges;
+	fermata_free(from);
+	return 0;
+}
+
+int verbs_srq_attach(struct shadow_qp *qp)
+{
+	struct shadow_srq *srq = shadow_srq(qp->pub.srq);
+	int r = 0, held = verbs_lock_acquire(&srq->lock);
+
+	if (!srq->qps || srq->qps_count > srq->qps_mask)
+		r = grow(srq);
+	if (!r) {
+		put(srq, qp);
+		srq->qps_count++;
 	}
-	one.wr_id = (uint64_t)srq->handle << 32 | slot;
-	r = srq->real->context->ops.post_srq_recv(srq->real, &one, &bad);
+	verbs_lock_release(&srq->lock, held);
+	return r;
+}
+
+/* @number: the device's. */
+void verbs_srq_detach(struct shadow_qp *qp, uint32_t number)
+{
+	struct shadow_srq *srq = shadow_srq(qp->pub.srq);
+	int held = verbs_lock_acquire(&srq->lock);
+	struct shadow_qp **at = bucket(srq, number);
+
+	while (*at && *at != qp)
+		at = &(*at)->srq_next;
+	if (*at) {
+		*at = qp->srq_next;
+		srq->qps_count--;
+	}
+	verbs_lock_release(&srq->lock, held);
+}
+
+/* ---- restart ---- */
+
+/* Its queue pairs come back one by one. */
+int verbs_srq_recreate(struct shadow_context *c, struct shadow_srq *srq)
+{
+	struct ibv_srq_init_attr init = { .srq_context = srq, .attr = srq->attr };
+
+	init.attr.srq_limit = 0;
+	srq->real = VERBS_DEVICE(verbs_backend.ibv_create_srq(shadow_pd(srq->pub.pd)->real, &init));
+	if (!srq->real)
+		return fermata_fail(-errno, "a shared receive queue of %u on %s cannot be made again (error %d)", srq->attr.max_wr,
+				    c->device->pub.name, errno);
+	if (srq->qps)
+		memset(srq->qps, 0, (srq->qps_mask + 1) * sizeof(*srq->qps));
+	srq->qps_count = 0;
+	return 0;
+}
+
+/* The limit that is armed: the device takes it away with its event. */
+int verbs_srq_settle(struct shadow_srq *srq)
+{
+	struct ibv_srq_attr attr;
+	int r = VERBS_DEVICE(verbs_backend.ibv_query_srq(srq->real, &attr));
+
 	if (r)
-		slot_give(srq, slot);
-	return r;
-}
-
-int verbs_post_srq_recv(struct ibv_srq *p, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-	struct shadow_srq *srq = shadow_srq(p);
-	int r = 0, held;
-
-	fermata_device_enter();
-	held = verbs_lock_acquire(&srq->lock);
-	for (; wr && !r; wr = r ? wr : wr->next)
-		r = post_one(srq, wr);
-	verbs_lock_release(&srq->lock, held);
-	fermata_device_leave();
-	if (unlikely(r))
-		*bad = wr;
-	return r;
-}
-
-int verbs_srq_complete(struct ibv_wc *wc)
-{
-	uint32_t handle = (uint32_t)(wc->wr_id >> 32), slot = (uint32_t)wc->wr_id;
-	struct shadow_srq *srq = srqs[handle % SRQS];
-	int held;
-
-	if (!srq || srq->handle != handle)
-		return 0;
-	held = verbs_lock_acquire(&srq->lock);
-	wc->wr_id = srq->slot[slot - 1].wr_id;
-	slot_give(srq, slot);
-	verbs_lock_release(&srq->lock, held);
-	return 1;
+		return fermata_fail(-r, "a shared receive queue does not tell its limit (error %d)", r);
+	srq->limit = attr.srq_limit;
+	return 0;
 }

@@ -7,10 +7,10 @@
  * fetch-and-add returns only grows, and at the end that the counters hold the exact sums.
  *
  *   verbs_stress [-p port] [-q connections] [-s largest message] [-n operations a connection] [-d depth] [-e] [-t threads]
- *                [-r seed] [host]
+ *                [-r seed] [-S] [host]
  *
- * -e sleeps for completion events instead of polling; -t shares the connections among threads. Receives are few, so senders often wait
- * for them. Status 0: all was right; 1: what was wrong is told; 77: there is no device.
+ * -e sleeps for completion events instead of polling; -t shares the connections among threads; -S: a thread's connections take from one
+ * shared queue of as many receives as each would have alone. Receives are few, so senders often wait for them. Status 0: all was right; 1: what was wrong is told; 77: there is no device.
  */
 #include <arpa/inet.h>
 #include <getopt.h>
@@ -132,14 +132,16 @@ static void send_done(struct connection *c, uint32_t q, const struct ibv_wc *wc)
 
 static void receive_done(struct connection *c, uint32_t q, const struct ibv_wc *wc)
 {
+	struct worker *w = &workers[q % options.threads];
 	uint64_t slot = c->messages % options.depth;
+	uint8_t *at = options.shared ? shared_take(w, wc->wr_id) : c->receive + slot * options.largest;
 	struct op op = op_at(!me(), q, c->message);
 
 	while (!takes_receive(op.kind) && c->message < options.count)
 		op = op_at(!me(), q, ++c->message);
 	if (c->message >= options.count)
 		wrong("connection %u: a message more than were sent", q);
-	if (wc->wr_id != c->messages)
+	if (!options.shared && wc->wr_id != c->messages)
 		wrong("connection %u: receive %lu completed, expected %lu", q, (unsigned long)wc->wr_id,
 		      (unsigned long)c->messages);
 	if (wc->byte_len != op.size && op.kind != OP_WRITE_IMM)
@@ -148,11 +150,13 @@ static void receive_done(struct connection *c, uint32_t q, const struct ibv_wc *
 		wrong("connection %u, message %lu: opcode %d", q, (unsigned long)c->message, wc->opcode);
 	if (op.kind != OP_SEND && (!(wc->wc_flags & IBV_WC_WITH_IMM) || ntohl(wc->imm_data) != (uint32_t)c->message))
 		wrong("connection %u, message %lu: immediate %u", q, (unsigned long)c->message, ntohl(wc->imm_data));
-	check(op.kind == OP_WRITE_IMM ? c->landing + slot * options.largest : c->receive + slot * options.largest, op.size, op.seed,
-	      "message", q, c->message);
+	check(op.kind == OP_WRITE_IMM ? c->landing + slot * options.largest : at, op.size, op.seed, "message", q, c->message);
 	c->message++;
 	c->messages++;
-	receive_post(c);
+	if (options.shared)
+		shared_post(w, wc->wr_id % options.depth);
+	else
+		receive_post(c);
 }
 
 static uint32_t connection_of(const struct ibv_wc *wc)
@@ -253,7 +257,7 @@ static void parse(int argc, char **argv)
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "p:q:s:n:d:r:t:e")) != -1) {
+	while ((c = getopt(argc, argv, "p:q:s:n:d:r:t:eS")) != -1) {
 		switch (c) {
 		case 'p': options.port = (uint16_t)atoi(optarg); break;
 		case 'q': options.qps = (uint32_t)atoi(optarg); break;
@@ -263,6 +267,7 @@ static void parse(int argc, char **argv)
 		case 'r': options.seed = (uint32_t)atoi(optarg); break;
 		case 't': options.threads = (uint32_t)atoi(optarg); break;
 		case 'e': options.events = 1; break;
+		case 'S': options.shared = 1; break;
 		default: exit(2);
 		}
 	}
@@ -282,7 +287,7 @@ int main(int argc, char **argv)
 	for (uint32_t q = 0; q < options.qps; q++) {
 		connection_create(&connections[q], q);
 		tcp_exchange(&connections[q].mine, &connections[q].other, sizeof(struct address));
-		for (uint32_t i = 0; i < options.depth; i++)
+		for (uint32_t i = 0; i < options.depth && !options.shared; i++)
 			receive_post(&connections[q]);
 		connection_connect(&connections[q]);
 	}

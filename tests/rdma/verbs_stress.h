@@ -50,7 +50,7 @@ struct options {
 	uint16_t port;
 	uint32_t qps, largest, depth, seed, threads;
 	uint64_t count;
-	int events;
+	int events, shared;
 };
 
 /* Each thread has queues and a channel of its own, and every connection whose number leaves its own as remainder. */
@@ -58,6 +58,11 @@ struct worker {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cqs[CQS];
 	uint64_t unacked[CQS];
+	struct ibv_srq *srq; /* -S; its receives lie in a pool of as many places */
+	struct ibv_mr *pool_mr;
+	uint8_t *pool;
+	uint64_t *pool_ids; /* of the receive that has a place, + 1; 0: none */
+	uint64_t pool_next;
 	pthread_t thread;
 };
 
@@ -93,3 +98,11 @@ void worker_destroy(struct worker *w);
 void connection_create(struct connection *c, uint32_t q);
 void connection_connect(struct connection *c);
 void receive_post(struct connection *c);
+
+/* verbs_stress_shared.c */
+void shared_create(struct worker *w);
+void shared_destroy(struct worker *w);
+/* A receive into place @slot. */
+void shared_post(struct worker *w, uint64_t slot);
+/* Where the receive lay that has completed; each has to once. */
+uint8_t *shared_take(struct worker *w, uint64_t id);

@@ -82,8 +82,11 @@ void device_open(void)
 	ibv_free_device_list(list);
 	pd = ibv_alloc_pd(context);
 	must(pd != NULL, "ibv_alloc_pd");
-	for (uint32_t i = 0; i < options.threads; i++)
+	for (uint32_t i = 0; i < options.threads; i++) {
 		worker_create(&workers[i]);
+		if (options.shared)
+			shared_create(&workers[i]);
+	}
 	counter = aligned_alloc(64, 64);
 	memset(counter, 0, 64);
 	counter_mr = ibv_reg_mr(pd, counter, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
@@ -121,7 +124,7 @@ void connection_create(struct connection *c, uint32_t q)
 	struct worker *w = &workers[q % options.threads];
 	uint32_t turn = q / options.threads;
 	struct ibv_qp_init_attr init = { .send_cq = w->cqs[turn % CQS], .recv_cq = w->cqs[(turn + 1) % CQS],
-					 .qp_type = IBV_QPT_RC };
+					 .srq = w->srq, .qp_type = IBV_QPT_RC };
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 	struct ibv_port_attr port;
 	union ibv_gid gid;
@@ -159,6 +162,8 @@ void connection_connect(struct connection *c)
 
 void worker_destroy(struct worker *w)
 {
+	if (options.shared)
+		shared_destroy(w);
 	for (uint32_t i = 0; i < CQS; i++)
 		must(!ibv_destroy_cq(w->cqs[i]), "ibv_destroy_cq");
 	must(!w->channel || !ibv_destroy_comp_channel(w->channel), "ibv_destroy_comp_channel");

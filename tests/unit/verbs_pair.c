@@ -16,12 +16,15 @@ static void device_drop(void)
 	struct shadow_mr *mr;
 	struct shadow_cq *cq;
 	struct shadow_qp *qp;
+	struct shadow_srq *srq;
 	struct shadow_pd *pd;
 
 	fermata_device_enter();
 	for_each_context(c) {
 		list_each(qp, &c->qps, link)
 			die_unless(!verbs_backend.ibv_destroy_qp(qp->real));
+		list_each(srq, &c->srqs, link)
+			die_unless(!verbs_backend.ibv_destroy_srq(srq->real));
 		list_each(cq, &c->cqs, link)
 			die_unless(!verbs_backend.ibv_destroy_cq(cq->real));
 		list_each(ch, &c->channels, link)
