@@ -63,7 +63,7 @@ static void client_asks(uint16_t port)
 	assert_int_equal(rdma_connect(resolved(ch, RDMA_PS_TCP, port), &p), 0);
 }
 
-static void client_is_answered(uint16_t port)
+static struct rdma_cm_id *answered(uint16_t port)
 {
 	struct rdma_conn_param p = parameters();
 	struct rdma_event_channel *ch = channel();
@@ -72,18 +72,17 @@ static void client_is_answered(uint16_t port)
 	assert_int_equal(rdma_connect(id, &p), 0);
 	say('a');
 	expect(ch, RDMA_CM_EVENT_CONNECT_RESPONSE);
+	return id;
+}
+
+static void client_is_answered(uint16_t port)
+{
+	answered(port);
 }
 
 static void client_connects(uint16_t port)
 {
-	struct rdma_conn_param p = parameters();
-	struct rdma_event_channel *ch = channel();
-	struct rdma_cm_id *id = resolved(ch, RDMA_PS_TCP, port);
-
-	assert_int_equal(rdma_connect(id, &p), 0);
-	say('a');
-	expect(ch, RDMA_CM_EVENT_CONNECT_RESPONSE);
-	assert_int_equal(rdma_establish(id), 0);
+	assert_int_equal(rdma_establish(answered(port)), 0);
 }
 
 static struct rdma_cm_id *request(struct rdma_event_channel *ch)
