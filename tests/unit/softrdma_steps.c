@@ -44,6 +44,7 @@ static const struct scene scenes[] = {
 	{ "extended connection", IBV_QPT_XRC_SEND, IBV_WR_SEND, 20, SHARED | XRC },
 	{ "extended connection by the bounce ring", IBV_QPT_XRC_SEND, IBV_WR_SEND, 600, SHARED | XRC },
 	{ "write with immediate by an extended connection", IBV_QPT_XRC_SEND, IBV_WR_RDMA_WRITE_WITH_IMM, 100, SHARED | XRC },
+	{ "extended connection, queue of another context", IBV_QPT_XRC_SEND, IBV_WR_SEND, 20, SHARED | XRC | AWAY },
 	{ "fetch and add", IBV_QPT_RC, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, ADD },
 	{ "a wrong key", IBV_QPT_RC, IBV_WR_RDMA_WRITE, 20, BAD },
 	{ "the survivor's send is run", IBV_QPT_RC, IBV_WR_SEND, 20, KICK },

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -53,7 +54,7 @@ static void receives_post(struct survivor *s)
 	uint32_t i;
 
 	for (i = 1; i <= RECEIVES; i++) {
-		struct ibv_sge sge = { (uintptr_t)s->e.buf + i * SCENE_SLOT, SCENE_SLOT, s->e.mr->lkey };
+		struct ibv_sge sge = { (uintptr_t)s->e.buf + i * SCENE_SLOT, SCENE_SLOT, s->mr->lkey };
 		struct ibv_recv_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1 }, *bad;
 
 		die_unless(!(s->srq ? ibv_post_srq_recv(s->srq, &wr, &bad) : ibv_post_recv(s->e.qp[0], &wr, &bad)));
@@ -90,28 +91,39 @@ static void other_message(struct survivor *s)
 
 static void event_comes(struct survivor *s)
 {
-	struct pollfd p = { .fd = s->e.channel->fd, .events = POLLIN };
+	struct pollfd p = { .fd = s->e.rcq->channel->fd, .events = POLLIN };
 	struct ibv_cq *cq;
 	void *context;
 
 	die_unless(poll(&p, 1, 5000) == 1);
-	die_unless(!ibv_get_cq_event(s->e.channel, &cq, &context) && cq == s->e.rcq);
+	die_unless(!ibv_get_cq_event(s->e.rcq->channel, &cq, &context) && cq == s->e.rcq);
 	ibv_ack_cq_events(cq, 1);
 }
 
-/* In a domain of its own, which the targets are in, too. */
-static struct ibv_srq *xrc_queue(struct survivor *s)
+static struct ibv_xrcd *domain_open(struct ibv_context *ctx, int fd)
 {
-	struct ibv_xrcd_init_attr d = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT };
-	struct ibv_srq_init_attr_ex a = { .attr = { .max_wr = 8, .max_sge = 1 }, .srq_type = IBV_SRQT_XRC, .pd = s->e.pd, .cq = s->e.rcq,
+	struct ibv_xrcd_init_attr a = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = fd, .oflags = O_CREAT };
+	struct ibv_xrcd *x = ibv_open_xrcd(ctx, &a);
+
+	die_unless(x);
+	return x;
+}
+
+/* In the domain that the targets are in, too: nobody else's, or a file's. */
+static struct ibv_srq *xrc_queue(struct survivor *s, struct end *at)
+{
+	struct ibv_srq_init_attr_ex a = { .attr = { .max_wr = 8, .max_sge = 1 }, .srq_type = IBV_SRQT_XRC, .pd = at->pd, .cq = s->e.rcq,
 					  .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ |
 						       IBV_SRQ_INIT_ATTR_PD };
+	int fd = at == &s->e ? -1 : memfd_create("domain", 0);
 	struct ibv_srq *srq;
 
-	s->domain = ibv_open_xrcd(s->e.ctx, &d);
-	die_unless(s->domain);
-	a.xrcd = s->domain;
-	srq = ibv_create_srq_ex(s->e.ctx, &a);
+	s->domain = domain_open(s->e.ctx, fd);
+	s->away_domain = fd < 0 ? NULL : domain_open(at->ctx, fd);
+	a.xrcd = fd < 0 ? s->domain : s->away_domain;
+	srq = ibv_create_srq_ex(at->ctx, &a);
+	if (fd >= 0)
+		close(fd);
 	die_unless(srq && !ibv_get_srq_num(srq, &s->e.me.qpn[SRQ_NUMBER]));
 	return srq;
 }
@@ -143,6 +155,7 @@ static struct ibv_qp *survivor_qp(struct survivor *s, int i)
 
 void survivor_open(struct survivor *s)
 {
+	struct end *at = scene->flags & AWAY ? &s->away : &s->e;
 	int i;
 
 	*s = (struct survivor){ 0 };
@@ -150,10 +163,13 @@ void survivor_open(struct survivor *s)
 	s->e.timeout = 5;
 	s->e.retry_cnt = 1;
 	die_unless(!ibv_destroy_cq(s->e.rcq));
-	s->e.rcq = ibv_create_cq(s->e.ctx, RING, NULL, s->e.channel, 0);
-	die_unless(s->e.rcq);
+	if (scene->flags & AWAY)
+		end_open(&s->away, 0, SCENE_SIZE);
+	s->e.rcq = ibv_create_cq(at->ctx, RING, NULL, at->channel, 0);
+	s->mr = ibv_reg_mr(at->pd, s->e.buf, SCENE_SIZE, IBV_ACCESS_LOCAL_WRITE);
+	die_unless(s->e.rcq && s->mr);
 	if (scene->flags & SHARED)
-		s->srq = scene->flags & XRC ? xrc_queue(s) : plain_queue(s);
+		s->srq = scene->flags & XRC ? xrc_queue(s, at) : plain_queue(s);
 	for (i = 0; i < 3; i++) {
 		s->e.qp[i] = survivor_qp(s, i);
 		die_unless(s->e.qp[i]);
@@ -177,7 +193,12 @@ void survivor_close(struct survivor *s)
 		die_unless(!ibv_destroy_srq(s->srq));
 	if (s->domain)
 		die_unless(!ibv_close_xrcd(s->domain));
+	if (s->away_domain)
+		die_unless(!ibv_close_xrcd(s->away_domain));
+	die_unless(!ibv_dereg_mr(s->mr));
 	end_close(&s->e);
+	if (scene->flags & AWAY)
+		end_close(&s->away);
 }
 
 void survivor_meet(struct survivor *s, int sock)

@@ -16,6 +16,7 @@ enum scene_flag {
 	ADD = 16,   /* a fetch-and-add */
 	LIMIT = 32, /* the shared queue's limit is reached */
 	XRC = 64,   /* an extended connection: its messages name the shared queue */
+	AWAY = 128, /* which is another context's than the target */
 };
 
 struct scene {
@@ -30,7 +31,9 @@ extern const struct scene *scene;
 
 struct survivor {
 	struct end e; /* its QP 0 is the child's; 1 sends to 2, to see that others go on */
-	struct ibv_xrcd *domain;
+	struct end away; /* where the shared queue is, if it is not with the queue pairs */
+	struct ibv_xrcd *domain, *away_domain;
+	struct ibv_mr *mr; /* e's buffer, where the receives are */
 	struct ibv_srq *srq;
 	uint32_t posted, succeeded, flushed, loops; /* receives of the child's QP; of the shared queue: of all */
 	uint32_t seen;				    /* bits of the wr_ids that have completed */
