@@ -42,6 +42,7 @@ struct sr_peer {
 	_Atomic uint64_t checked_ns;
 	uint32_t refs;
 	int kept; /* for datagrams; one of the refs */
+	int known; /* a buffer of our own, which is there: what a move fails at is the other end of it */
 };
 
 /* Numbers 0..n-1. One that was given back comes again when at least @rest others have been given back since. */

@@ -60,25 +60,6 @@ static int copy_here(struct iovec *d, struct iovec *s, uint64_t len)
 	return 0;
 }
 
-/* @here is our side of the piece, @there the address in the peer. */
-static int copy_mem(struct sr_context *ctx, struct sr_peer *p, int out, struct iovec *d, struct iovec *s, uint64_t len)
-{
-	while (len) {
-		size_t n = first_piece(&d, &s, len);
-		long got = out ? raw_pwrite(p->mem_fd, s->iov_base, n, (uintptr_t)d->iov_base)
-			       : raw_pread(p->mem_fd, d->iov_base, n, (uintptr_t)s->iov_base);
-
-		if (got == -EINTR)
-			continue;
-		if (got <= 0)
-			return sr_peer_alive(ctx, p) ? -EFAULT : -ESRCH;
-		advance(&d, (size_t)got);
-		advance(&s, (size_t)got);
-		len -= (uint64_t)got;
-	}
-	return 0;
-}
-
 /* As many pieces of @v as make up @len, at most BATCH; the last one cut. */
 static int batch(struct iovec *out, struct iovec *v, uint64_t len)
 {
@@ -93,6 +74,37 @@ static int batch(struct iovec *out, struct iovec *v, uint64_t len)
 		len -= out[n++].iov_len;
 	}
 	return n;
+}
+
+/* One stretch of the peer's, which may be several pieces here. */
+static long move_mem(struct sr_peer *p, int out, struct iovec *here, struct iovec *there, uint64_t len)
+{
+	uint64_t at = (uintptr_t)there->iov_base, n = there->iov_len < len ? there->iov_len : len;
+	struct iovec v[BATCH];
+	int pieces;
+
+	if (here->iov_len >= n)
+		return out ? raw_pwrite(p->mem_fd, here->iov_base, n, at) : raw_pread(p->mem_fd, here->iov_base, n, at);
+	pieces = batch(v, here, n);
+	return out ? RAW5(SYS_pwritev, p->mem_fd, v, pieces, at, 0) : RAW5(SYS_preadv, p->mem_fd, v, pieces, at, 0);
+}
+
+static int copy_mem(struct sr_context *ctx, struct sr_peer *p, int out, struct iovec *d, struct iovec *s, uint64_t len)
+{
+	while (len) {
+		long got;
+
+		first_piece(&d, &s, len);
+		got = out ? move_mem(p, out, s, d, len) : move_mem(p, out, d, s, len);
+		if (got == -EINTR)
+			continue;
+		if (got <= 0)
+			return sr_peer_alive(ctx, p) ? -EFAULT : -ESRCH;
+		advance(&d, (size_t)got);
+		advance(&s, (size_t)got);
+		len -= (uint64_t)got;
+	}
+	return 0;
 }
 
 static int copy_vm(struct sr_context *ctx, struct sr_peer *p, int out, struct iovec *d, struct iovec *s, uint64_t len)

@@ -130,11 +130,13 @@ void sr_net_close(struct sr_context *ctx)
 	list_each_safe(c, &net->conns, link) {
 		net_conn_close(c);
 		arena_free(&ctx->arena, c->spill);
+		munmap(c->in, NET_IN);
 		arena_free(&ctx->arena, c);
 	}
 	for (i = 0; i < NET_GUESTS; i++)
 		fd_close(net->guest[i].fd);
 	descriptors_close(net);
+	net_buffers_close(net);
 	arena_free(&ctx->arena, net);
 	ctx->net = NULL;
 }
@@ -147,6 +149,7 @@ static int thread_need(struct sr_net *net)
 
 	lock_acquire(&net->ctx->lock);
 	if (!net->started) {
+		net_buffers_init(net); /* the segment is there by now */
 		err = net_thread_start(net);
 		net->started = !err;
 	}

@@ -80,10 +80,22 @@ struct net_qp {
 	uint32_t due;
 	uint32_t rx_life, rx_known, expected, rx_offset;
 	uint32_t nak_status, nak_timer;
+	int refused; /* for good: that NAK is repeated to who asks again */
 	uint32_t answer_head, answer_tail;
 	struct net_answer answer[NET_READS];
 	uint32_t result_seq[NET_READS];
 	uint64_t result[NET_READS];
+};
+
+#define NET_TURN 16u	  /* fragments of a queue pair in a row */
+#define NET_GATHER 48u /* pieces; at least those of one request */
+
+/* Short payloads of one turn, which are copied into the buffer together. */
+struct net_gather {
+	uint32_t n, nv;
+	uint32_t number[NET_TURN]; /* of the request */
+	struct iovec to[NET_TURN], begin[NET_TURN];
+	struct iovec from[NET_GATHER];
 };
 
 struct net_conn {
@@ -108,6 +120,7 @@ struct net_conn {
 	uint32_t source_number; /* of the request */
 	uint32_t source_offset, source_left;
 	char *spill;
+	struct net_gather gather;
 
 	/* In. */
 	uint32_t in_at, in_end;
@@ -117,7 +130,8 @@ struct net_conn {
 	_Atomic uint32_t pause; /* polls that are not to look */
 	struct net_frame f;
 	char out[NET_OUT] __attribute__((aligned(64)));
-	char in[NET_IN];
+	char *in;	  /* NET_IN bytes, */
+	uint64_t in_base; /* as net->arrived has them */
 };
 
 /* A connection that was accepted and has not shown its proof. */
@@ -133,6 +147,8 @@ struct net_guest {
 
 struct sr_net {
 	struct sr_context *ctx;
+	struct sr_peer arrived, here; /* net_copy.c */
+	uint32_t buffers;
 	uint8_t gid[16];
 	uint32_t key_length;
 	uint8_t key[NET_KEY_MAX];
@@ -191,11 +207,26 @@ void net_guests_expire(struct sr_net *net, uint64_t now);
 /* net_tx.c */
 /* Sends what there is to send until the socket takes no more. */
 void net_pump(struct net_conn *c);
-/* A frame by itself, if there is room. 0 or -EAGAIN. */
-int net_frame_put(struct net_conn *c, const struct net_frame *f, struct pieces *payload);
+/* A frame, if there is room for it and @payload bytes. NULL: there is not; else where they go. */
+char *net_frame_put(struct net_conn *c, const struct net_frame *f, uint32_t payload);
 /* What is still to be sent of @n's payload is copied: its memory may go. */
 void net_spill(struct net_conn *c, struct net_qp *n);
 void net_due_add(struct net_conn *c, struct net_qp *n, uint32_t what);
+
+/* net_copy.c: what the program may have unmapped. 0 or -EFAULT; the pieces are used up. */
+void net_buffers_init(struct sr_net *net);
+void net_buffers_close(struct sr_net *net);
+/* net->lock held. */
+int net_buffer_make(struct sr_net *net, struct net_conn *c);
+/* A payload in c->in, as memory of net->arrived. */
+struct iovec net_arrived(const struct net_conn *c, const char *payload, uint32_t length);
+int net_copy_in(struct net_conn *c, struct pieces *to, const char *from);
+int net_copy_out(struct net_conn *c, char *to, struct pieces *from);
+/* What cannot be gone. */
+void net_copy_known(char *to, const struct pieces *from);
+int net_gather_has_room(const struct net_gather *g, uint32_t pieces);
+void net_gather_add(struct net_gather *g, uint32_t number, char *to, const struct pieces *from);
+int net_gather_run(struct net_conn *c, uint32_t *ret_number, char **ret_to);
 
 /* net_rx.c */
 /* Takes in what has come, up to a limit. 1: something had. */
@@ -208,6 +239,8 @@ void net_request_start(struct net_conn *c, struct net_qp *n);
 void net_request_run(struct net_conn *c, struct net_qp *n);
 /* Puts the next fragment into the buffer. 1: more may follow; 0: nothing more to send now. sq_lock held. */
 int net_request_stage(struct net_conn *c, struct net_qp *n);
+/* The short payloads of what was put there. 0: one is not there, and nothing from that request on is sent. sq_lock held. */
+int net_request_gather(struct net_conn *c, struct net_qp *n);
 int net_request_pieces(struct net_conn *c, struct net_qp *n, uint32_t number, uint32_t offset, uint32_t length,
 		       struct pieces *p);
 void net_request_sent(struct net_conn *c, struct net_qp *n);
@@ -218,6 +251,8 @@ void net_resumed(struct net_conn *c, const struct net_frame *f);
 struct net_qp *net_data_accept(struct net_conn *c, const struct net_frame *f);
 int net_data_pieces(struct net_conn *c, struct net_qp *n, const struct net_frame *f, uint32_t offset, uint32_t length, struct pieces *p);
 void net_data_done(struct net_conn *c, struct net_qp *n, const struct net_frame *f);
+/* It cannot be put there. */
+void net_data_fault(struct net_conn *c, struct net_qp *n, const struct net_frame *f, enum ibv_wc_status status);
 /* After a connection broke: all over again from the oldest. */
 void net_request_again(struct net_conn *c, struct net_qp *n);
 void net_request_rewind(struct net_conn *c, struct net_qp *n, uint32_t number);
@@ -231,16 +266,19 @@ void net_stop(struct net_conn *c, struct net_qp *n);
 /* net_respond.c, net_place.c: the responder's side. */
 /* NULL: the payload is dropped. */
 struct net_qp *net_request_accept(struct net_conn *c, const struct net_frame *f);
+void net_ping_take(struct net_conn *c, const struct net_frame *f);
 void net_request_take(struct net_conn *c, struct net_qp *n, const struct net_frame *f, char *payload);
 /* Locks the queue pair and says where @length bytes from @offset go; 0, or -1: refused, nothing is locked. */
 int net_place_lock(struct net_conn *c, struct net_qp *n, const struct net_frame *f, uint32_t offset, uint32_t length,
 		   struct pieces *p);
 void net_place_unlock(struct net_qp *n);
-/* The memory that the queue pair was asked for is not there. */
-void net_respond_fault(struct net_conn *c, struct net_qp *n);
+/* The memory that the request is for is not there. */
+void net_respond_fault(struct net_conn *c, struct net_qp *n, const struct net_frame *f);
 void net_fragment_done(struct net_conn *c, struct net_qp *n, const struct net_frame *f);
 /* As net_place_lock, for the answer to a READ. */
 int net_answer_lock(struct net_conn *c, struct net_qp *n, uint32_t offset, uint32_t length, struct pieces *p);
+/* The oldest answer cannot be given: its memory is gone, or its key is. */
+void net_answer_fault(struct net_conn *c, struct net_qp *n, enum ibv_wc_status status);
 void net_respond_reset(struct net_qp *n);
 struct net_qp *net_qp_find(struct net_conn *c, uint32_t qpn);
 

@@ -41,6 +41,10 @@ struct net_conn *net_conn_get(struct sr_net *net, const struct net_name *name)
 		if (c->name.index == name->index && !memcmp(c->name.gid, name->gid, sizeof(name->gid)))
 			goto out;
 	c = arena_alloc(&net->ctx->arena, sizeof(*c));
+	if (c && net_buffer_make(net, c)) {
+		arena_free(&net->ctx->arena, c);
+		c = NULL;
+	}
 	if (!c)
 		goto out;
 	c->net = net;

@@ -6,8 +6,6 @@
  * A fault that is found while a fragment is to be placed is told by the engine (respond.c): it is asked for the whole request, and finds
  * the same. Under the connection's lock.
  */
-#include <string.h>
-
 #include "base/sys.h"
 #include "softrdma/net_respond.h"
 
@@ -54,6 +52,16 @@ static int receive_pieces(struct net_work *k, const struct net_frame *f, uint32_
 	return 0;
 }
 
+/* The last bytes apart: they are there when all others are, for who watches them. */
+static void stretch(struct pieces *p, uint64_t va, uint32_t length)
+{
+	uint32_t tail = length > 8 ? 8 : 0;
+
+	p->v[0] = (struct iovec){ (void *)(uintptr_t)va, length - tail };
+	p->v[1] = (struct iovec){ (void *)(uintptr_t)(va + length - tail), tail };
+	p->n = 1 + !!tail;
+}
+
 static int write_pieces(struct net_work *k, const struct net_frame *f, uint32_t offset, uint32_t length, struct pieces *p)
 {
 	uint32_t slot;
@@ -64,8 +72,7 @@ static int write_pieces(struct net_work *k, const struct net_frame *f, uint32_t 
 	if (!(k->o.d->access & IBV_ACCESS_REMOTE_WRITE) ||
 	    sr_rkey_check(k->o.to->seg, f->rkey, f->address, f->total, IBV_ACCESS_REMOTE_WRITE, k->o.pd, k->o.d->qpn, &va))
 		return -1;
-	p->v[0] = (struct iovec){ (void *)(uintptr_t)(va + offset), length };
-	p->n = 1;
+	stretch(p, va + offset, length);
 	return 0;
 }
 
@@ -95,17 +102,38 @@ int net_place_lock(struct net_conn *c, struct net_qp *n, const struct net_frame 
 	return -1;
 }
 
-void net_respond_fault(struct net_conn *c, struct net_qp *n)
+void net_respond_fault(struct net_conn *c, struct net_qp *n, const struct net_frame *f)
 {
-	const struct net_frame none = { .type = NET_REQUEST };
+	struct sr_context *ctx = c->net->ctx;
+	int status = STALL_UNREACHABLE;
+	struct net_work k;
+	uint32_t slot;
+
+	net_work_fill(c, n, f, &k);
+	sr_rx_lock(ctx, &ctx->self, k.o.d);
+	if (net_responds(k.o.d) && is_send(f) && !net_owner_find(&k) && sr_rq_peek(&k.r, &k.o, &slot))
+		status = sr_receive_fault(&k.r, &k.o, slot, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+	else if (net_responds(k.o.d))
+		status = sr_refuse(&k.r, &k.o, IBV_WC_REM_OP_ERR);
+	rlock_release(&k.o.d->rx_lock);
+	net_outcome(c, n, f, status, k.r.failed != 0);
+}
+
+/* Taken in already, so it is taken back: what is expected is that request again. */
+void net_answer_fault(struct net_conn *c, struct net_qp *n, enum ibv_wc_status status)
+{
+	const struct net_answer *a = &n->answer[n->answer_head % NET_READS];
+	const struct net_frame f = { .type = NET_REQUEST, .opcode = NET_READ, .seq = a->seq };
 	struct sr_context *ctx = c->net->ctx;
 	struct net_work k;
 
-	net_work_fill(c, n, &none, &k);
+	n->expected = a->seq;
+	n->answer_head = n->answer_tail;
+	net_work_fill(c, n, &f, &k);
 	sr_rx_lock(ctx, &ctx->self, k.o.d);
-	sr_refuse(&k.r, &k.o, IBV_WC_REM_OP_ERR);
+	sr_refuse(&k.r, &k.o, status);
 	rlock_release(&k.o.d->rx_lock);
-	net_outcome(c, n, &none, IBV_WC_REM_OP_ERR, k.r.failed != 0);
+	net_outcome(c, n, &f, status, k.r.failed != 0);
 }
 
 void net_place_unlock(struct net_qp *n)
@@ -128,13 +156,14 @@ void net_fragment_done(struct net_conn *c, struct net_qp *n, const struct net_fr
 void net_fragment_take(struct net_conn *c, struct net_qp *n, const struct net_frame *f, const char *payload)
 {
 	struct pieces p;
-	uint32_t i;
+	int err;
 
-	if (f->length && net_place_lock(c, n, f, 0, f->length, &p))
+	if (net_place_lock(c, n, f, 0, f->length, &p))
 		return;
-	for (i = 0; f->length && i < p.n; payload += p.v[i++].iov_len)
-		memcpy(p.v[i].iov_base, payload, p.v[i].iov_len);
-	if (f->length)
-		net_place_unlock(n);
-	net_fragment_done(c, n, f);
+	err = net_copy_in(c, &p, payload);
+	net_place_unlock(n);
+	if (err)
+		net_respond_fault(c, n, f);
+	else
+		net_fragment_done(c, n, f);
 }

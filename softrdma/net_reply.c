@@ -99,18 +99,31 @@ static enum ibv_wc_status status_of(uint32_t nak)
 	}
 }
 
+/* The fault that is known ends the queue pair before anything that is said of @number could. */
+static int is_behind_fault(const struct net_qp *n, uint32_t number)
+{
+	return n->fault && !net_before(number, n->fault_at);
+}
+
+/* A READ or an atomic that is executed, but not answered: that may still be refused. */
+static int is_owed(const struct net_conn *c, const struct net_qp *n, uint32_t number)
+{
+	return !net_before(number, atomic_load(&n->qp->shm->sq_head)) && !net_before(number, n->read_done) &&
+	       net_is_answered(net_wqe(c, n, number));
+}
+
 void net_refused(struct net_conn *c, const struct net_frame *f)
 {
 	uint32_t number;
 	struct net_qp *n = answered(c, f, &number);
 
-	if (!n || n->fault || net_before(number, n->acked) || !net_before(number, n->sent))
+	if (!n || is_behind_fault(n, number) || !net_before(number, n->sent) || (net_before(number, n->acked) && !is_owed(c, n, number)))
 		return;
 	/* Nobody is there who could have executed what was before. */
-	if (f->status != NET_ABSENT)
+	if (f->status != NET_ABSENT && net_before(n->acked, number))
 		n->acked = number;
 	if (f->status == NET_ABSENT) {
-		net_request_rewind(c, n, n->acked);
+		net_request_rewind(c, n, net_before(number, n->acked) ? number : n->acked);
 		n->wait = NET_WAITS_ABSENT;
 	} else if (f->status == NET_RNR) {
 		not_ready(c, n, number, f->imm);
@@ -144,7 +157,7 @@ struct net_qp *net_data_accept(struct net_conn *c, const struct net_frame *f)
 	struct sr_wqe *w;
 	int status;
 
-	if (!n || n->fault)
+	if (!n || is_behind_fault(n, number))
 		return NULL;
 	head = atomic_load(&n->qp->shm->sq_head);
 	if (net_before(number, head) || net_before(number, n->read_done) || !net_before(number, n->next))
@@ -157,13 +170,20 @@ struct net_qp *net_data_accept(struct net_conn *c, const struct net_frame *f)
 	if (f->offset != n->read_offset)
 		return NULL;
 	status = net_local_pieces(c, n, w, &all);
-	if (status) {
-		net_fault_set(n, number, (enum ibv_wc_status)status);
-		n->acked = net_before(n->acked, number) ? number : n->acked;
-		net_complete(c, n);
-		return NULL;
-	}
-	return n;
+	if (!status)
+		return n;
+	net_data_fault(c, n, f, (enum ibv_wc_status)status);
+	return NULL;
+}
+
+void net_data_fault(struct net_conn *c, struct net_qp *n, const struct net_frame *f, enum ibv_wc_status status)
+{
+	uint32_t number = n->base + f->seq;
+
+	if (net_before(n->acked, number))
+		n->acked = number;
+	net_fault_set(n, number, status);
+	net_complete(c, n);
 }
 
 int net_data_pieces(struct net_conn *c, struct net_qp *n, const struct net_frame *f, uint32_t offset, uint32_t length,

@@ -187,11 +187,14 @@ void net_request_fault(struct net_conn *c, struct net_qp *n, uint32_t number)
 
 /* ---- the clock ---- */
 
-static void ping(struct net_conn *c)
+/* Is anybody there? A host's kernel answers for itself; who asks for a queue pair that is gone is told so. */
+static void ping(struct net_conn *c, struct net_qp *n)
 {
-	const struct net_frame f = { .type = NET_PING };
+	const struct net_frame f = { .type = NET_PING, .to = n->dest_qpn, .from = n->qpn, .life = n->life,
+				     .seq = atomic_load(&n->qp->shm->sq_head) - n->base, .site = n->dest_site,
+				     .pkey = n->qp->shm->pkey };
 
-	net_frame_put(c, &f, NULL);
+	net_frame_put(c, &f, 0);
 }
 
 static void exceeded(struct net_conn *c, struct net_qp *n, int answers)
@@ -256,6 +259,6 @@ uint64_t net_request_clock(struct net_conn *c, struct net_qp *n, uint64_t now)
 	}
 	n->wait = NET_GOES;
 	net_request_start(c, n);
-	ping(c);
+	ping(c, n);
 	return now + interval;
 }

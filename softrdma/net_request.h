@@ -42,8 +42,11 @@ static inline int net_has_begun(const struct net_qp *n)
 	return net_before(atomic_load(&n->qp->shm->sq_head), n->sent);
 }
 
+/* Of two faults that of the older request counts. */
 static inline void net_fault_set(struct net_qp *n, uint32_t number, enum ibv_wc_status status)
 {
+	if (n->fault && !net_before(number, n->fault_at))
+		return;
 	n->fault = status;
 	n->fault_at = number;
 }

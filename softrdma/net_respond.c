@@ -30,7 +30,8 @@ void net_work_fill(struct net_conn *c, struct net_qp *n, const struct net_frame 
 				.flags = f->flags & NET_SOLICITED ? IBV_SEND_SOLICITED : 0 };
 	k->o.w = &k->w;
 	k->o.d = d;
-	k->o.to = k->o.from = &ctx->self;
+	k->o.to = &ctx->self;
+	k->o.from = &c->net->arrived;
 	k->o.rq = sr_at(ctx->seg, d->rq);
 	k->o.pd = d->pd;
 	k->o.byte_len = 0;
@@ -56,9 +57,7 @@ static void absent(struct net_conn *c, const struct net_frame *f)
 	const struct net_frame nak = { .type = NET_NAK, .status = NET_ABSENT, .to = f->from, .from = f->to,
 				       .life = f->life, .seq = f->seq };
 
-	if ((f->flags & NET_UNRELIABLE) || !(f->flags & NET_FIRST))
-		return;
-	net_frame_put(c, &nak, NULL); /* no room: its clock will see to it */
+	net_frame_put(c, &nak, 0); /* no room: its clock will see to it */
 	c->urgent = 1;
 }
 
@@ -91,6 +90,7 @@ void net_outcome(struct net_conn *c, struct net_qp *n, const struct net_frame *f
 	} else {
 		n->nak_status = nak_of(status);
 		n->nak_timer = n->qp->shm->own_rnr_timer;
+		n->refused = status > 0;
 		net_due_add(c, n, NET_DUE_NAK);
 		c->urgent = 1;
 	}
@@ -189,13 +189,25 @@ static int is_for(const struct net_qp *n, const struct net_frame *f)
 	       sr_pkeys_match(f->pkey, d->pkey) && has_receiver(d);
 }
 
+/* One that has refused a request for good is in error since: it says the same again, if that was lost. */
+static void gone(struct net_conn *c, struct net_qp *n, const struct net_frame *f)
+{
+	if (!n || !is_for(n, f) || !n->refused || n->rx_life != f->life) {
+		absent(c, f);
+		return;
+	}
+	net_due_add(c, n, NET_DUE_NAK);
+	c->urgent = 1;
+}
+
 struct net_qp *net_request_accept(struct net_conn *c, const struct net_frame *f)
 {
 	struct net_qp *n = net_qp_find(c, f->to);
 	int ahead;
 
 	if (!n || !is_for(n, f) || !net_responds(n->qp->shm)) {
-		absent(c, f);
+		if (!(f->flags & NET_UNRELIABLE) && (f->flags & NET_FIRST))
+			gone(c, n, f);
 		return NULL;
 	}
 	if (n->unreliable)
@@ -206,7 +218,8 @@ struct net_qp *net_request_accept(struct net_conn *c, const struct net_frame *f)
 		n->expected = n->rx_offset = 0;
 	}
 	if (!n->rx_known || n->rx_life != f->life) {
-		absent(c, f);
+		if (f->flags & NET_FIRST)
+			absent(c, f);
 		return NULL;
 	}
 	ahead = (int)(f->seq - n->expected);
@@ -217,6 +230,15 @@ struct net_qp *net_request_accept(struct net_conn *c, const struct net_frame *f)
 	if (!f->offset)
 		n->rx_offset = 0;
 	return f->offset == n->rx_offset ? n : NULL;
+}
+
+/* Only who is not there says so. */
+void net_ping_take(struct net_conn *c, const struct net_frame *f)
+{
+	struct net_qp *n = net_qp_find(c, f->to);
+
+	if (f->to && (!n || !is_for(n, f) || !net_responds(n->qp->shm)))
+		gone(c, n, f);
 }
 
 /* ---- READs and atomics ---- */
@@ -245,6 +267,7 @@ static void take_atomic(struct net_conn *c, struct net_qp *n, const struct net_f
 
 	if (n->answer_tail - n->answer_head == NET_READS)
 		return; /* more than it may have under way */
+	k->r.dst = k->o.to = &c->net->here; /* the same context, but its memory is moved by the kernel */
 	k->o.local = (struct pieces){ .v = { { &old, sizeof(old) } }, .n = 1 };
 	net_execute(c, n, f, k);
 	if (n->expected == before)
@@ -271,7 +294,7 @@ void net_request_take(struct net_conn *c, struct net_qp *n, const struct net_fra
 	} else if (f->opcode == NET_COMPARE_SWAP || f->opcode == NET_FETCH_ADD) {
 		take_atomic(c, n, f, &k);
 	} else {
-		k.o.local = (struct pieces){ .v = { { payload, f->length } }, .n = 1 };
+		k.o.local = (struct pieces){ .v = { net_arrived(c, payload, f->length) }, .n = 1 };
 		net_execute(c, n, f, &k);
 	}
 }

@@ -23,7 +23,6 @@ static void frame_small(struct net_conn *c, char *payload)
 	const struct net_frame *f = &c->f;
 	struct net_qp *n;
 	struct pieces p;
-	uint32_t i, at = 0;
 
 	switch (f->type) {
 	case NET_REQUEST:
@@ -41,9 +40,10 @@ static void frame_small(struct net_conn *c, char *payload)
 		n = net_data_accept(c, f);
 		if (!n || net_data_pieces(c, n, f, 0, f->length, &p))
 			break;
-		for (i = 0; i < p.n; at += (uint32_t)p.v[i++].iov_len)
-			memcpy(p.v[i].iov_base, payload + at, p.v[i].iov_len);
-		net_data_done(c, n, f);
+		if (net_copy_in(c, &p, payload))
+			net_data_fault(c, n, f, IBV_WC_LOC_PROT_ERR);
+		else
+			net_data_done(c, n, f);
 		break;
 	case NET_READY:
 		net_resumed(c, f);
@@ -52,6 +52,7 @@ static void frame_small(struct net_conn *c, char *payload)
 		net_datagram_take(c, f, payload);
 		break;
 	default:
+		net_ping_take(c, f);
 		break;
 	}
 }
@@ -80,6 +81,16 @@ static void large_end(struct net_conn *c)
 		net_data_done(c, c->in_qp, &c->f);
 }
 
+/* Its memory was registered, and is unmapped. */
+static void large_fault(struct net_conn *c)
+{
+	if (c->f.type == NET_REQUEST)
+		net_respond_fault(c, c->in_qp, &c->f);
+	else
+		net_data_fault(c, c->in_qp, &c->f, IBV_WC_LOC_PROT_ERR);
+	c->discard = 1;
+}
+
 /* Where the rest goes. 0: locked, if it is a request's; -1: nowhere any more. */
 static int large_lock(struct net_conn *c, struct pieces *p)
 {
@@ -104,26 +115,25 @@ static void large_unlock(struct net_conn *c)
 /* What of it the buffer has. */
 static void large_take(struct net_conn *c)
 {
-	uint32_t have = c->in_end - c->in_at, i, part;
+	uint32_t have = c->in_end - c->in_at;
 	char *from = c->in + c->in_at;
-	struct pieces p;
+	struct pieces all, p;
+	int err;
 
 	if (have > c->left)
 		have = c->left;
 	c->in_at += have;
 	if (!have)
 		return;
-	if (large_lock(c, &p)) {
-		c->left -= have;
-		return;
-	}
+	err = large_lock(c, &all);
 	c->left -= have;
-	for (i = 0; have; i++, have -= part) {
-		part = p.v[i].iov_len < have ? (uint32_t)p.v[i].iov_len : have;
-		memcpy(p.v[i].iov_base, from, part);
-		from += part;
-	}
+	if (err)
+		return;
+	net_cut(&all, 0, have, &p);
+	err = net_copy_in(c, &p, from);
 	large_unlock(c);
+	if (err)
+		large_fault(c);
 }
 
 /* ---- the buffer ---- */
@@ -189,12 +199,8 @@ static long read_long(struct net_conn *c)
 	/* What is asked for too often comes in crumbs. */
 	if (n == -EAGAIN)
 		c->pause = PAUSE;
-	if (n == -EFAULT) { /* registered, and unmapped */
-		if (c->f.type == NET_REQUEST)
-			net_respond_fault(c, c->in_qp);
-		else
-			net_request_fault(c, c->in_qp, c->in_qp->base + c->f.seq);
-		c->discard = 1;
+	if (n == -EFAULT) {
+		large_fault(c);
 		return read_dropped(c);
 	}
 	if (n <= 0)

@@ -82,26 +82,53 @@ static void advance(struct net_qp *n, const struct sr_wqe *w, const struct net_f
 	n->next++;
 }
 
+/* What has been put into the buffer from @number's frame at @at on has not left yet, and shall not. */
+static void take_back(struct net_conn *c, struct net_qp *n, uint32_t number, const char *at)
+{
+	c->out_end = (uint32_t)(at - c->out);
+	c->source = NET_FROM_NOTHING;
+	n->next = number;
+	n->next_offset = 0;
+	net_fault_set(n, number, IBV_WC_LOC_PROT_ERR);
+}
+
+int net_request_gather(struct net_conn *c, struct net_qp *n)
+{
+	uint32_t number;
+	char *to;
+
+	if (net_gather_run(c, &number, &to))
+		return 1;
+	take_back(c, n, number, to - sizeof(struct net_frame));
+	return 0;
+}
+
 static int fragment_put(struct net_conn *c, struct net_qp *n, const struct sr_wqe *w, const struct pieces *all)
 {
 	uint32_t left = (uint32_t)w->length - n->next_offset;
 	uint32_t length = net_is_answered(w) ? 0 : left < NET_PAYLOAD_MAX ? left : NET_PAYLOAD_MAX;
+	int apart = length > NET_SMALL;
 	struct net_frame f;
 	struct pieces p;
+	char *to;
 
+	net_cut(all, n->next_offset, apart ? 0 : length, &p);
+	if (!net_gather_has_room(&c->gather, p.n) && !net_request_gather(c, n))
+		return 0;
 	frame_fill(n, w, length, &f);
-	if (length > NET_SMALL) {
-		if (net_frame_put(c, &f, NULL))
-			return -EAGAIN;
+	to = net_frame_put(c, &f, apart ? 0 : length);
+	if (!to)
+		return -EAGAIN;
+	if (apart) {
 		c->source = NET_FROM_REQUEST;
 		c->source_qp = n;
 		c->source_number = n->next;
 		c->source_offset = n->next_offset;
 		c->source_left = length;
-	} else {
-		net_cut(all, n->next_offset, length, &p);
-		if (net_frame_put(c, &f, &p))
-			return -EAGAIN;
+	} else if (w->flags & IBV_SEND_INLINE) {
+		net_copy_known(to, &p);
+	} else if (length) {
+		net_gather_add(&c->gather, n->next, to, &p);
 	}
 	advance(n, w, &f);
 	return 1;

@@ -14,8 +14,6 @@
 #include "base/sys.h"
 #include "softrdma/net.h"
 
-#define TURN 16 /* fragments of a queue pair in a row */
-
 void net_cut(const struct pieces *all, uint32_t offset, uint32_t length, struct pieces *ret)
 {
 	uint32_t i;
@@ -37,27 +35,15 @@ void net_cut(const struct pieces *all, uint32_t offset, uint32_t length, struct 
 	}
 }
 
-static uint32_t room(const struct net_conn *c)
+char *net_frame_put(struct net_conn *c, const struct net_frame *f, uint32_t payload)
 {
-	return c->source == NET_FROM_NOTHING ? NET_OUT - c->out_end : 0;
-}
+	char *at = c->out + c->out_end;
 
-static void put(struct net_conn *c, const void *from, size_t n)
-{
-	memcpy(c->out + c->out_end, from, n);
-	c->out_end += (uint32_t)n;
-}
-
-int net_frame_put(struct net_conn *c, const struct net_frame *f, struct pieces *payload)
-{
-	uint32_t i;
-
-	if (room(c) < sizeof(*f) + (payload ? f->length : 0))
-		return -EAGAIN;
-	put(c, f, sizeof(*f));
-	for (i = 0; payload && i < payload->n; i++)
-		put(c, payload->v[i].iov_base, payload->v[i].iov_len);
-	return 0;
+	if (c->source != NET_FROM_NOTHING || NET_OUT - c->out_end < sizeof(*f) + payload)
+		return NULL;
+	memcpy(at, f, sizeof(*f));
+	c->out_end += (uint32_t)sizeof(*f) + payload;
+	return at + sizeof(*f);
 }
 
 /* ---- what is due ---- */
@@ -81,7 +67,7 @@ static int stage_word(struct net_conn *c, struct net_qp *n, uint32_t what)
 		f.status = (uint8_t)n->nak_status;
 		f.imm = n->nak_timer;
 	}
-	if (net_frame_put(c, &f, NULL))
+	if (!net_frame_put(c, &f, 0))
 		return -EAGAIN;
 	n->due &= ~what;
 	return 0;
@@ -96,6 +82,23 @@ static void answer_advance(struct net_qp *n, uint32_t length)
 		n->answer_head++;
 }
 
+/* A short fragment of the oldest answer. -1: it cannot be had. */
+static int answer_copy(struct net_conn *c, struct net_qp *n, uint32_t length, char *to)
+{
+	struct pieces p;
+	int err;
+
+	if (net_answer_lock(c, n, n->answer[n->answer_head % NET_READS].offset, length, &p)) {
+		net_answer_fault(c, n, IBV_WC_REM_ACCESS_ERR);
+		return -1;
+	}
+	err = net_copy_out(c, to, &p);
+	net_place_unlock(n);
+	if (err)
+		net_answer_fault(c, n, IBV_WC_REM_OP_ERR);
+	return err;
+}
+
 /* The next fragment of the oldest answer. */
 static int stage_answer(struct net_conn *c, struct net_qp *n)
 {
@@ -104,32 +107,24 @@ static int stage_answer(struct net_conn *c, struct net_qp *n)
 	struct net_frame f = { .type = NET_DATA, .to = n->dest_qpn, .from = n->qpn, .life = n->rx_life, .seq = a->seq,
 			       .length = length, .offset = a->offset, .total = a->length,
 			       .flags = (uint8_t)((a->offset ? 0 : NET_FIRST) | (length == left ? NET_LAST : 0)) };
-	struct pieces p;
-	int err;
+	char *to = net_frame_put(c, &f, length > NET_SMALL ? 0 : length);
 
+	if (!to)
+		return -EAGAIN;
 	if (length > NET_SMALL) {
-		if (net_frame_put(c, &f, NULL))
-			return -EAGAIN;
 		c->source = NET_FROM_ANSWER;
 		c->source_qp = n;
 		c->source_offset = a->offset;
 		c->source_left = length;
-		return 0;
-	}
-	if (a->atomic) {
-		p = (struct pieces){ .v = { { &a->value, 8 } }, .n = 1 };
-		err = net_frame_put(c, &f, &p);
-	} else {
-		if (net_answer_lock(c, n, a->offset, length, &p)) {
-			n->answer_head = n->answer_tail; /* the region went: nothing that could be answered */
-			return 0;
-		}
-		err = net_frame_put(c, &f, &p);
-		net_place_unlock(n);
-	}
-	if (!err)
+	} else if (a->atomic) {
+		memcpy(to, &a->value, sizeof(a->value));
 		answer_advance(n, length);
-	return err;
+	} else if (answer_copy(c, n, length, to)) {
+		c->out_end -= (uint32_t)sizeof(f) + length;
+	} else {
+		answer_advance(n, length);
+	}
+	return 0;
 }
 
 static int stage_due(struct net_conn *c)
@@ -140,7 +135,7 @@ static int stage_due(struct net_conn *c)
 
 		if (stage_word(c, n, NET_DUE_ACK) || stage_word(c, n, NET_DUE_READY))
 			return -EAGAIN;
-		for (turn = 0; turn < TURN && n->answer_head != n->answer_tail && c->source == NET_FROM_NOTHING; turn++)
+		for (turn = 0; turn < (int)NET_TURN && n->answer_head != n->answer_tail && c->source == NET_FROM_NOTHING; turn++)
 			if (stage_answer(c, n))
 				return -EAGAIN;
 		/* Behind the answers to all that was before it. */
@@ -162,8 +157,10 @@ static int stage_requests(struct net_conn *c, struct net_qp *n)
 	int turn, more = 1;
 
 	sr_sq_lock(ctx, &ctx->self, n->qp->shm);
-	for (turn = 0; turn < TURN && more == 1 && c->source == NET_FROM_NOTHING; turn++)
+	for (turn = 0; turn < (int)NET_TURN && more == 1 && c->source == NET_FROM_NOTHING; turn++)
 		more = net_request_stage(c, n);
+	if (!net_request_gather(c, n))
+		more = 0;
 	rlock_release(&n->qp->shm->sq_lock);
 	list_del(&n->send_link);
 	if (more)
@@ -265,18 +262,21 @@ static void consumed(struct net_conn *c, uint32_t sent)
 		source_done(c, sent - head);
 }
 
-/* Unmapped, or registered no more, when a part of it has left: its queue pair ends. */
+/*
+ * Unmapped, or registered no more, when a part of it may have left: the frame cannot be ended, so the connection is. All begins again at
+ * the next one, but for the queue pair that this belongs to.
+ */
 static void source_fault(struct net_conn *c)
 {
+	enum net_source source = c->source;
 	struct net_qp *n = c->source_qp;
 
-	if (c->source == NET_FROM_REQUEST) {
-		c->source = NET_FROM_NOTHING;
+	c->source = NET_FROM_NOTHING;
+	if (source == NET_FROM_REQUEST)
 		net_request_fault(c, n, c->source_number);
-	} else if (c->source == NET_FROM_ANSWER) {
-		c->source = NET_FROM_NOTHING;
-		net_respond_fault(c, n);
-	}
+	else if (source == NET_FROM_ANSWER)
+		net_answer_fault(c, n, IBV_WC_REM_OP_ERR);
+	net_conn_break(c, "memory that was being sent is gone");
 }
 
 void net_pump(struct net_conn *c)
@@ -301,10 +301,12 @@ void net_pump(struct net_conn *c)
 		}
 		if (r == -EINTR)
 			continue;
+		if (r == -EFAULT) {
+			source_fault(c);
+			return;
+		}
 		if (r < 0) {
-			if (r == -EFAULT)
-				source_fault(c);
-			net_conn_break(c, r == -EFAULT ? "memory that was being sent is gone" : NULL);
+			net_conn_break(c, NULL);
 			return;
 		}
 		consumed(c, (uint32_t)r);
@@ -314,8 +316,7 @@ void net_pump(struct net_conn *c)
 void net_spill(struct net_conn *c, struct net_qp *n)
 {
 	struct pieces p;
-	uint32_t at = 0, i;
-	int err = 0;
+	int err, locked;
 
 	if (c->source_qp != n || (c->source != NET_FROM_REQUEST && c->source != NET_FROM_ANSWER))
 		return;
@@ -326,9 +327,10 @@ void net_spill(struct net_conn *c, struct net_qp *n)
 		err = net_answer_lock(c, n, c->source_offset, c->source_left, &p);
 	else
 		err = net_request_pieces(c, n, c->source_number, c->source_offset, c->source_left, &p);
-	for (i = 0; !err && c->spill && i < p.n; at += (uint32_t)p.v[i++].iov_len)
-		memcpy(c->spill + at, p.v[i].iov_base, p.v[i].iov_len);
-	if (!err && c->source == NET_FROM_ANSWER)
+	locked = !err && c->source == NET_FROM_ANSWER;
+	if (!err && c->spill)
+		err = net_copy_out(c, c->spill, &p);
+	if (locked)
 		net_place_unlock(n);
 	c->source = NET_FROM_SPILL;
 	c->source_qp = NULL;

@@ -29,21 +29,27 @@ static struct net_conn *conn_to(struct sr_net *net, struct sr_qp *qp, uint32_t h
 	return qp->net_to = net_conn_get(net, &name);
 }
 
-/* 1: it is on its way; 0: there is no room now. */
+/* 1: it is on its way; 0: there is no room now; -EFAULT: what it consists of is not there. */
 static int try_put(struct net_conn *c, const struct net_frame *f, struct pieces *p)
 {
-	int done;
+	char *to = NULL;
+	int err = 0;
 
 	lock_acquire(&c->lock);
 	if (c->state == NET_DOWN)
 		net_conn_dial(c);
 	else
 		net_pump(c);
-	done = c->state == NET_UP && !net_frame_put(c, f, p);
-	if (done)
+	if (c->state == NET_UP)
+		to = net_frame_put(c, f, f->length);
+	if (to)
+		err = net_copy_out(c, to, p);
+	if (err)
+		c->out_end -= (uint32_t)sizeof(*f) + f->length;
+	else if (to)
 		net_pump(c);
 	lock_release(&c->lock);
-	return done;
+	return err ? err : to != NULL;
 }
 
 static void wait_a_little(struct net_conn *c)
@@ -57,7 +63,7 @@ static void wait_a_little(struct net_conn *c)
 		RAW5(SYS_ppoll, NULL, 0, &ts, NULL, 0);
 }
 
-void sr_net_datagram(struct sr_run *r, struct op *o, const struct sr_sender *from, uint32_t host)
+int sr_net_datagram(struct sr_run *r, struct op *o, const struct sr_sender *from, uint32_t host)
 {
 	struct sr_net *net = r->ctx->net;
 	struct net_conn *c = conn_to(net, r->ctx->qps.object[r->q->number], host, o->w->target >> SR_QP_BITS);
@@ -67,15 +73,17 @@ void sr_net_datagram(struct sr_run *r, struct op *o, const struct sr_sender *fro
 			       .target = (uint32_t)from->slid | (uint32_t)from->sl << 16, .site = from->site,
 			       .pkey = from->pkey };
 	uint64_t end = 0;
+	int done;
 
 	f.flags = (uint8_t)((o->w->flags & IBV_SEND_SOLICITED ? NET_SOLICITED : 0) | (from->routed ? NET_ROUTED : 0) |
 			    (o->w->opcode == IBV_WR_SEND_WITH_IMM ? NET_IMMEDIATE : 0));
-	while (c && !try_put(c, &f, &o->local)) {
+	while (c && !(done = try_put(c, &f, &o->local))) {
 		end = end ? end : net_now() + LOST_NS;
 		if (net_now() > end || c->refused)
-			return;
+			break;
 		wait_a_little(c);
 	}
+	return c && done < 0 ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
 }
 
 void net_datagram_take(struct net_conn *c, const struct net_frame *f, char *payload)
@@ -87,9 +95,9 @@ void net_datagram_take(struct net_conn *c, const struct net_frame *f, char *payl
 	struct sr_wqe w = { .opcode = f->flags & NET_IMMEDIATE ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, .imm = f->imm,
 			    .length = f->length - SR_GRH, .rkey = f->rkey,
 			    .flags = f->flags & NET_SOLICITED ? IBV_SEND_SOLICITED : 0 };
-	struct op o = { .w = &w, .from = &ctx->self };
+	struct op o = { .w = &w, .from = &c->net->arrived };
 
-	o.local.v[0] = (struct iovec){ payload, f->length };
+	o.local.v[0] = net_arrived(c, payload, f->length);
 	o.local.n = 1;
 	sr_ud_deliver(&r, &o, &from, &ctx->self, f->to);
 }

@@ -159,7 +159,7 @@ int sr_peer_alive(struct sr_context *ctx, struct sr_peer *p)
 {
 	int alive;
 
-	if (p == &ctx->self)
+	if (p == &ctx->self || p->known)
 		return 1;
 	if (p->dead)
 		return 0;
@@ -179,7 +179,7 @@ int sr_peer_alive_lately(struct sr_context *ctx, struct sr_peer *p)
 	struct timespec ts;
 	uint64_t now;
 
-	if (p->local && atomic_load_explicit(&p->seg->ready, memory_order_relaxed) == SR_READY)
+	if (p->known || (p->local && atomic_load_explicit(&p->seg->ready, memory_order_relaxed) == SR_READY))
 		return 1;
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
 	now = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;

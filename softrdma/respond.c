@@ -30,9 +30,12 @@ static void stretch(struct pieces *p, uint64_t va, uint64_t len)
 	p->n = 2;
 }
 
-static int moved(int err)
+/* What a move ends in that did not come to pass. Whose memory is not there is known where the other side's is. */
+static int not_moved(struct sr_run *r, struct op *o, int err)
 {
-	return err == -ESRCH ? STALL_UNREACHABLE : IBV_WC_REM_OP_ERR;
+	if (err == -ESRCH)
+		return STALL_UNREACHABLE;
+	return o->from->known ? sr_refuse(r, o, IBV_WC_REM_OP_ERR) : IBV_WC_REM_OP_ERR;
 }
 
 int sr_remote_check(struct sr_run *r, struct op *o, uint32_t access, uint64_t len, uint64_t *ret_va)
@@ -58,7 +61,7 @@ static int do_write(struct sr_run *r, struct op *o)
 		return IBV_WC_SUCCESS;
 	stretch(&there, va, o->w->length);
 	err = sr_copy(r->ctx, o->to, there.v, o->from, o->local.v, o->w->length);
-	return err ? moved(err) : IBV_WC_SUCCESS;
+	return err ? not_moved(r, o, err) : IBV_WC_SUCCESS;
 }
 
 static int do_read(struct sr_run *r, struct op *o)
@@ -72,7 +75,7 @@ static int do_read(struct sr_run *r, struct op *o)
 	there = (struct iovec){ (void *)(uintptr_t)va, o->w->length };
 	err = sr_copy(r->ctx, r->src, o->local.v, o->to, &there, o->w->length);
 	o->byte_len = (uint32_t)o->w->length;
-	return err ? moved(err) : IBV_WC_SUCCESS;
+	return err ? not_moved(r, o, err) : IBV_WC_SUCCESS;
 }
 
 static uint64_t atomic_result(const struct sr_wqe *w, uint64_t old)
@@ -105,7 +108,7 @@ static int do_atomic(struct sr_run *r, struct op *o)
 	if (!err)
 		err = sr_copy(r->ctx, r->src, o->local.v, &r->ctx->self, &(struct iovec){ &old, 8 }, 8);
 	o->byte_len = 8;
-	return err ? moved(err) : IBV_WC_SUCCESS;
+	return err ? not_moved(r, o, err) : IBV_WC_SUCCESS;
 }
 
 /* Room in the ring for @len bytes in one stretch: the position + 1, or 0. */
@@ -167,8 +170,10 @@ static int do_send(struct sr_run *r, struct op *o)
 	if (gather(&there, o->to->seg, o->pd, w->sge, w->nsge, o->w->length, IBV_ACCESS_LOCAL_WRITE))
 		return sr_receive_fault(r, o, slot, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 	err = sr_place(r, o, o->w->length, &there, &c);
+	if (unlikely(err == -EFAULT && o->from->known))
+		return sr_receive_fault(r, o, slot, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 	if (err)
-		return moved(err);
+		return not_moved(r, o, err);
 	if (unlikely(o->w->opcode == IBV_WR_SEND_WITH_INV) &&
 	    sr_window_invalidate(r->ctx, o->to->seg, o->w->imm, o->pd, o->d->qpn))
 		return sr_receive_fault(r, o, slot, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR);

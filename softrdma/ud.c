@@ -12,6 +12,7 @@
  * it sends to itself.
  */
 #include <endian.h>
+#include <errno.h>
 #include <string.h>
 
 #include "softrdma/engine.h"
@@ -50,6 +51,7 @@ static void receive(struct sr_run *r, struct op *o, const struct sr_sender *from
 	struct sr_rwqe *w;
 	struct sr_cqe c;
 	uint32_t slot;
+	int err;
 
 	w = sr_rq_peek(r, o, &slot);
 	if (!w || len > w->length)
@@ -60,8 +62,11 @@ static void receive(struct sr_run *r, struct op *o, const struct sr_sender *from
 		return;
 	}
 	cqe_fill(o, from, &c);
-	if (!sr_place(r, o, len, &there, &c))
+	err = sr_place(r, o, len, &there, &c);
+	if (!err)
 		sr_receive_complete(r, o, &c, slot);
+	else if (err == -EFAULT && o->from->known)
+		sr_receive_fault(r, o, slot, IBV_WC_LOC_PROT_ERR, 0);
 }
 
 static int listens(const struct sr_shm_qp *d, const struct sr_sender *from, uint32_t qpn, uint32_t qkey)
@@ -140,10 +145,8 @@ int sr_ud_send(struct sr_run *r, struct op *o)
 		return IBV_WC_SUCCESS;
 	grh_fill(r, o, av, &grh);
 	o->local.v[0] = (struct iovec){ &grh, SR_GRH };
-	if (unlikely(av->host)) {
-		sr_net_datagram(r, o, &from, av->host);
-		return IBV_WC_SUCCESS;
-	}
+	if (unlikely(av->host))
+		return sr_net_datagram(r, o, &from, av->host);
 	if (av->multicast) {
 		deliver_group(r, o, av, &from);
 		return IBV_WC_SUCCESS;
