@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Address handles: shadows, so that a program never holds the device's own. Not saved yet (verbs_plain.c). */
+/*
+ * Address handles: shadows, so that a program never holds the device's own. Each keeps what it was made of, in the names that the program knows; a restart makes
+ * it again when the names of this life are known.
+ */
 #include "plugins/verbs/verbs_internal.h"
 
 /* The shadow of the device's new @real, which is NULL if it could not. In a device call. */
-static struct ibv_ah *ah_wrap(struct ibv_pd *pd, struct ibv_ah *real)
+static struct ibv_ah *ah_wrap(struct ibv_pd *pd, const struct ibv_ah_attr *attr, struct ibv_ah *real)
 {
 	struct shadow_ah *ah = real ? fermata_alloc(sizeof(*ah)) : NULL;
 
@@ -14,6 +17,7 @@ static struct ibv_ah *ah_wrap(struct ibv_pd *pd, struct ibv_ah *real)
 	if (!ah)
 		return NULL;
 	ah->real = real;
+	ah->attr = *attr;
 	ah->pub = (struct ibv_ah){ .context = pd->context, .pd = pd, .handle = real->handle };
 	verbs_list_add(&shadow_context(pd->context)->ahs, &ah->link);
 	return &ah->pub;
@@ -29,27 +33,52 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	real = *attr;
 	if (verbs_moved)
 		verbs_ah_real(&real);
-	ah = ah_wrap(pd, verbs_backend.ibv_create_ah(shadow_pd(pd)->real, &real));
+	ah = ah_wrap(pd, attr, verbs_backend.ibv_create_ah(shadow_pd(pd)->real, &real));
 	fermata_device_leave();
 	return ah;
+}
+
+int verbs_ah_recreate(struct shadow_ah *ah)
+{
+	struct ibv_ah_attr real = ah->attr;
+
+	verbs_ah_real(&real);
+	ah->real = VERBS_DEVICE(verbs_backend.ibv_create_ah(shadow_pd(ah->pub.pd)->real, &real));
+	return ah->real ? 0 : fermata_fail(-errno, "an address handle to LID %u cannot be made again (error %d)", ah->attr.dlid, errno);
+}
+
+/* The device looks for our own address among those of this life; where the answer goes is told in the program's names. */
+static int init_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)
+{
+	struct ibv_grh real;
+	int r;
+
+	if (!verbs_moved || !(wc->wc_flags & IBV_WC_GRH))
+		return verbs_backend.ibv_init_ah_from_wc(shadow_context(context)->real, port, wc, grh, attr);
+	real = *grh;
+	verbs_gid_real(&real.dgid);
+	r = verbs_backend.ibv_init_ah_from_wc(shadow_context(context)->real, port, wc, &real, attr);
+	if (!r)
+		attr->grh.dgid = grh->sgid;
+	return r;
 }
 
 EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
 			       struct ibv_ah_attr *attr)
 {
 	VERBS_PASS(ibv_init_ah_from_wc, -1, context, port, wc, grh, attr);
-	return VERBS_DEVICE(verbs_backend.ibv_init_ah_from_wc(shadow_context(context)->real, port, wc, grh, attr));
+	return VERBS_DEVICE(init_from_wc(context, port, wc, grh, attr));
 }
 
 EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port)
 {
-	struct ibv_ah *ah;
+	struct ibv_ah_attr attr;
 
 	VERBS_PASS(ibv_create_ah_from_wc, NULL, pd, wc, grh, port);
-	fermata_device_enter();
-	ah = ah_wrap(pd, verbs_backend.ibv_create_ah_from_wc(shadow_pd(pd)->real, wc, grh, port));
-	fermata_device_leave();
-	return ah;
+	memset(&attr, 0, sizeof(attr));
+	if (VERBS_DEVICE(init_from_wc(pd->context, port, wc, grh, &attr)))
+		return NULL;
+	return ibv_create_ah(pd, &attr);
 }
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *p)

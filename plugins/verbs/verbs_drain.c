@@ -40,6 +40,18 @@
  * Hence an executed send, read or atomic is never posted again, and one that was not executed always is. All completions met on the
  * way are kept with the queue and served first.
  *
+ * Unreliable connections and datagrams (UC, UD). A send completes when the wire has it, receive or not, so a sender is quiet when all of its sends have completed (an
+ * unsignalled tail is closed as above; of datagrams by one to nobody). It is never posted again: nothing can come twice. What b gets of it no count
+ * tells, for what finds no receive is dropped, there and then. For a connection P is still published, and R = P is the end; else, and for datagrams:
+ *
+ *      a:  post | completed |                    sends no more: it stands still
+ *      wire:        '------- on the way -------> bounded: what is longer on its way than IDLE rounds is not
+ *      b:                      round r: none | r + 1: none | r + 2: none      quiet
+ *
+ * Each round is a message to the coordinator and back from all processes, and the coordinator waits longer between them as they become many. On one host
+ * softrdma delivers within the call that posts, so nothing is on the way at all. What comes later still is delivered if the job goes on, and was lost by the wire, which these
+ * transports allow, if it is restarted.
+ *
  * Connections that are not of this kind: in ERR everything posted completes (flushed), so quiet means that nothing is outstanding. To
  * a peer that has not connected back, nothing is executed: quiet at once, all pending. If the peer failed or is not to be
  * found (destroyed, or not of this job) our sends end in errors of the device's in its own time; a timer may be infinite,
@@ -51,6 +63,7 @@
 
 #define PATIENCE 16
 #define NOT_SETTLED UINT64_MAX
+#define IDLE 3 /* rounds without an arrival, after which nothing is on the way to an unreliable queue pair */
 
 enum peer { PEER_UNKNOWN, PEER_APART, PEER_FAILED, PEER_CONNECTED };
 
@@ -162,12 +175,18 @@ static void look_at_peer(struct shadow_qp *qp)
 		qp->will_send = NOT_SETTLED;
 }
 
+static int is_unreliable(const struct shadow_qp *qp)
+{
+	return qp->pub.qp_type == IBV_QPT_UC || qp->pub.qp_type == IBV_QPT_UD;
+}
+
 static int needs_noop(struct shadow_qp *qp)
 {
 	const struct shadow_cq *cq = shadow_cq(qp->pub.send_cq);
 
-	return qp->real_state == IBV_QPS_RTS && outstanding(&qp->sq) && qp->peer != PEER_APART &&
-	       (qp->peer != PEER_CONNECTED || qp->will_send == qp->two_sided) &&
+	return qp->real_state == IBV_QPS_RTS && outstanding(&qp->sq) &&
+	       (is_unreliable(qp) || (qp->peer != PEER_APART &&
+				      (qp->peer != PEER_CONNECTED || qp->will_send == qp->two_sided))) &&
 	       !(ring_send(&qp->sq, atomic_load(&qp->sq.head) - 1)->flags & IBV_SEND_SIGNALED) &&
 	       cq->noops < (cq->room_cqe ? cq->room_cqe : 1);
 }
@@ -199,6 +218,16 @@ static int sends_quiet(struct shadow_qp *qp)
 	return 1;
 }
 
+static int unreliable_quiet(struct shadow_qp *qp, unsigned int round)
+{
+	qp->idle = round && qp->seen == qp->received ? qp->idle + 1 : 0;
+	qp->seen = qp->received;
+	qp->pending = atomic_load(&qp->sq.head);
+	if (outstanding(&qp->sq))
+		return 0;
+	return qp->idle >= IDLE || (qp->peer == PEER_CONNECTED && qp->received == qp->peer_sends);
+}
+
 static int qp_quiet(struct shadow_qp *qp, unsigned int round)
 {
 	int empty = !outstanding(&qp->sq);
@@ -208,6 +237,8 @@ static int qp_quiet(struct shadow_qp *qp, unsigned int round)
 		return (empty && !outstanding(&qp->rq)) || round >= PATIENCE;
 	if (!verbs_qp_connected(qp->real_state))
 		return 1;
+	if (is_unreliable(qp))
+		return unreliable_quiet(qp, round);
 	switch (qp->peer) {
 	case PEER_CONNECTED:
 		return sends_quiet(qp) && qp->received == qp->will_receive;
@@ -220,7 +251,7 @@ static int qp_quiet(struct shadow_qp *qp, unsigned int round)
 
 static int qp_drain(struct shadow_qp *qp, unsigned int round, int *more)
 {
-	int r = 0;
+	int named = qp->pub.qp_type != IBV_QPT_UD, r = 0; /* datagrams have no peer */
 
 	refresh(qp);
 	if (qp->real_state == IBV_QPS_SQD || qp->real_state == IBV_QPS_SQE)
@@ -230,15 +261,16 @@ static int qp_drain(struct shadow_qp *qp, unsigned int round, int *more)
 		qp->peer = PEER_UNKNOWN;
 		qp->will_send = qp->will_receive = qp->peer_sends = 0;
 	} else if (verbs_qp_connected(qp->real_state)) {
-		look_at_peer(qp);
+		if (named)
+			look_at_peer(qp);
 		if (needs_noop(qp) && verbs_post_noop(qp) == 0 && verbs_cq_keep(shadow_cq(qp->pub.send_cq)) < 0)
 			return -ENOMEM;
 	}
-	if (round == 0 || qp->said != qp->real_state || qp->told != receives_of(qp))
+	if (named && (round == 0 || qp->said != qp->real_state || qp->told != receives_of(qp)))
 		r = publish_side(qp, round);
 	if (!qp_quiet(qp, round) || (round == 0 && verbs_qp_connected(qp->real_state))) {
 		*more = 1;
-		if (!r && verbs_qp_connected(qp->real_state))
+		if (!r && named && verbs_qp_connected(qp->real_state))
 			r = ask_side(qp);
 	}
 	return r;

@@ -21,8 +21,6 @@
 #include "plugins/verbs/verbs_internal.h"
 #include "plugins/verbs/verbs_table.h"
 
-#define NOBODY 0xfffffeu /* a queue pair number that no device gives */
-
 /* ---- addresses ---- */
 
 uint64_t verbs_gid_address(const union ibv_gid *gid)
@@ -97,42 +95,93 @@ int verbs_qpn_known(uint32_t qpn)
 
 	table_each(e, verbs_qpns, qpn)
 		return 1;
+	table_each(e, verbs_real_qpns, qpn) /* the old one that had it may be gone, but is still looked up by it */
+		return 1;
 	return 0;
+}
+
+/* The entry of that address, or any. */
+static const struct entry *qpn_find(struct table *t, uint32_t qpn, uint64_t address)
+{
+	struct entry *e, *found = NULL;
+
+	table_each(e, t, qpn)
+		if (!found || e->address == address)
+			found = e;
+	return found;
+}
+
+uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address)
+{
+	const struct entry *e = qpn_find(verbs_qpns, qpn, address);
+
+	return e ? (uint32_t)e->value : qpn;
+}
+
+uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address)
+{
+	const struct entry *e = qpn_find(verbs_real_qpns, qpn, address);
+
+	return e ? (uint32_t)e->value : qpn;
 }
 
 void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, int old)
 {
 	struct ibv_ah_attr *ah = &attr->ah_attr;
 	uint64_t address = verbs_address(mask & IBV_QP_AV ? ah : &qp->attr.ah_attr);
-	struct entry *e, *found = NULL;
+	const struct entry *found;
 
 	if (mask & IBV_QP_DEST_QPN) {
-		table_each(e, verbs_qpns, attr->dest_qp_num)
-			if (!found || e->address == address)
-				found = e;
+		found = qpn_find(verbs_qpns, attr->dest_qp_num, address);
 		qp->peer_pid = found ? found->pid : 0;
-		attr->dest_qp_num = found ? (uint32_t)found->value : old ? NOBODY : attr->dest_qp_num;
+		attr->dest_qp_num = found ? (uint32_t)found->value : old ? VERBS_NOBODY : attr->dest_qp_num;
 	}
 	if (mask & IBV_QP_AV)
 		verbs_ah_real(ah);
 }
 
-void verbs_ah_real(struct ibv_ah_attr *ah)
+static const struct port_name *port_find(struct table *t, uint64_t address)
 {
 	struct entry *e;
 
-	if (ah->dlid) {
-		table_each(e, verbs_ports, ah->dlid) {
-			ah->dlid = ((const struct port_name *)(uintptr_t)e->value)->lid;
-			break;
-		}
-	}
-	if (ah->is_global) {
-		table_each(e, verbs_ports, verbs_gid_address(&ah->grh.dgid)) {
-			ah->grh.dgid = ((const struct port_name *)(uintptr_t)e->value)->gid;
-			break;
-		}
-	}
+	if (!address)
+		return NULL;
+	table_each(e, t, address)
+		return (const struct port_name *)(uintptr_t)e->value;
+	return NULL;
+}
+
+void verbs_gid_real(union ibv_gid *gid)
+{
+	const struct port_name *name = port_find(verbs_ports, verbs_gid_address(gid));
+
+	if (name)
+		*gid = name->gid;
+}
+
+void verbs_ah_real(struct ibv_ah_attr *ah)
+{
+	const struct port_name *name = port_find(verbs_ports, ah->dlid);
+
+	if (name)
+		ah->dlid = name->lid;
+	if (ah->is_global)
+		verbs_gid_real(&ah->grh.dgid);
+}
+
+uint16_t verbs_lid_virtual(uint16_t lid)
+{
+	const struct port_name *name = port_find(verbs_real_ports, lid);
+
+	return name ? (uint16_t)name->address : lid;
+}
+
+void verbs_gid_virtual(union ibv_gid *gid)
+{
+	const struct port_name *name = port_find(verbs_real_ports, verbs_gid_address(gid));
+
+	if (name)
+		*gid = name->virtual_gid;
 }
 
 void verbs_key_remove(uint32_t lkey)

@@ -16,6 +16,15 @@ void verbs_key_remove(uint32_t lkey);
  */
 void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, int old);
 void verbs_ah_real(struct ibv_ah_attr *ah);
+void verbs_gid_real(union ibv_gid *gid);
+/* The number of the queue pair that the program knows as @qpn at that address, and back; unknown ones stay. */
+uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address);
+uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address);
+uint16_t verbs_lid_virtual(uint16_t lid);
+void verbs_gid_virtual(union ibv_gid *gid);
+/* 0: the address of nobody. */
+uint64_t verbs_gid_address(const union ibv_gid *gid);
+#define VERBS_NOBODY 0xfffffeu /* a queue pair number that no device gives */
 /* The address by which a peer is known: its LID, or a hash of its GID where LIDs are not used. */
 uint64_t verbs_address(const struct ibv_ah_attr *ah);
 /* Ditto, of our own port; 0: the port has no such GID. */

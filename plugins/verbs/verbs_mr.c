@@ -8,6 +8,8 @@
 
 #define MR_DRAWS 64
 
+static _Atomic int any_iova; /* a region has an address of its own, or starts at 0 */
+
 enum mr_kind { MR_PLAIN, MR_IOVA, MR_IOVA2, MR_DEVICE /* memory: not saved yet */ };
 
 static struct ibv_mr *real_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access,
@@ -68,7 +70,8 @@ static struct ibv_mr *mr_register(struct ibv_pd *p, void *addr, size_t length, u
 		mr->pub.pd = p;
 		mr->pub.addr = addr;
 		mr->pub.length = length;
-		mr->iova = kind == MR_PLAIN ? (uintptr_t)addr : iova;
+		mr->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : kind == MR_PLAIN ? (uintptr_t)addr : iova;
+		any_iova |= mr->iova != (uintptr_t)addr;
 		mr->access = access;
 		mr->kind = kind;
 		verbs_list_add(&shadow_context(p->context)->mrs, &mr->link);
@@ -168,6 +171,23 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 		mr_take(m, flags, pd, addr, length, (unsigned int)access);
 	fermata_device_leave();
 	return r;
+}
+
+char *verbs_memory_at(uint32_t lkey, uint64_t addr)
+{
+	struct shadow_context *c;
+	struct shadow_mr *mr;
+	char *at = (char *)(uintptr_t)addr;
+
+	if (likely(!any_iova))
+		return at;
+	lock_acquire(&verbs_lock);
+	for_each_context(c)
+		list_each(mr, &c->mrs, link)
+			if (mr->pub.lkey == lkey && mr->iova != (uintptr_t)mr->pub.addr)
+				at = (char *)mr->pub.addr + (addr - mr->iova);
+	lock_release(&verbs_lock);
+	return at;
 }
 
 static struct ibv_mr *reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length, unsigned int access)

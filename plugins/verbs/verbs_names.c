@@ -6,7 +6,7 @@
 #include "plugins/verbs/verbs_internal.h"
 #include "plugins/verbs/verbs_table.h"
 
-struct table *verbs_lkeys, *verbs_rkeys, *verbs_qpns, *verbs_ports;
+struct table *verbs_lkeys, *verbs_rkeys, *verbs_qpns, *verbs_ports, *verbs_real_qpns, *verbs_real_ports;
 
 struct qp_chunk {
 	uint32_t pid, count;
@@ -72,6 +72,8 @@ static int publish_ports(const struct shadow_device *d)
 		for (unsigned int g = 0; !r && g < VERBS_GIDS; g++) {
 			name.address = verbs_gid_address(&p->virtual_gid[g]);
 			name.gid = p->real_gid[g];
+			name.virtual_gid = p->virtual_gid[g];
+			name.lid = 0;
 			if (name.address)
 				r = fermata_publish(name_port, sizeof(name_port), &name, sizeof(name));
 		}
@@ -162,6 +164,19 @@ int verbs_fabric_publish(void)
 	return r;
 }
 
+static int port_learn(const struct port_name *name)
+{
+	struct port_name *kept = fermata_alloc(sizeof(*kept));
+	uint64_t real = name->address >> 63 ? verbs_gid_address(&name->gid) : name->lid;
+	int r;
+
+	if (!kept)
+		return -ENOMEM;
+	*kept = *name;
+	r = table_add(&verbs_ports, name->address, (uintptr_t)kept, 0, 0);
+	return r ? r : table_add(&verbs_real_ports, real, (uintptr_t)kept, 0, 0);
+}
+
 static int learn_ports(void)
 {
 	const struct port_name *name;
@@ -169,18 +184,12 @@ static int learn_ports(void)
 	int r = 0;
 
 	for (unsigned int i = 0; !r && (name = fermata_resolve(name_port, sizeof(name_port), i, &len)); i++) {
-		struct port_name *kept;
 		struct entry *e, *known = NULL;
 
 		table_each(e, verbs_ports, name->address)
 			known = e;
-		if (known || len != sizeof(*name)) /* all processes of a host say the same */
-			continue;
-		kept = fermata_alloc(sizeof(*kept));
-		if (!kept)
-			return -ENOMEM;
-		*kept = *name;
-		r = table_add(&verbs_ports, name->address, (uintptr_t)kept, 0, 0);
+		if (!known && len == sizeof(*name)) /* all processes of a host say the same */
+			r = port_learn(name);
 	}
 	return r;
 }
@@ -192,8 +201,12 @@ static int learn_qps(void)
 	int r = 0;
 
 	for (unsigned int i = 0; (chunk = fermata_resolve(name_qp, sizeof(name_qp), i, &len)); i++)
-		for (uint32_t q = 0; !r && len == sizeof(*chunk) && q < chunk->count && q < ARRAY_SIZE(chunk->qp); q++)
+		for (uint32_t q = 0; !r && len == sizeof(*chunk) && q < chunk->count && q < ARRAY_SIZE(chunk->qp); q++) {
 			r = table_add(&verbs_qpns, chunk->qp[q].virtual, chunk->qp[q].real, chunk->qp[q].address, chunk->pid);
+			if (!r)
+				r = table_add(&verbs_real_qpns, chunk->qp[q].real, chunk->qp[q].virtual, chunk->qp[q].address,
+					      chunk->pid);
+		}
 	return r;
 }
 
@@ -215,7 +228,8 @@ static void ports_free(void)
 		if (verbs_ports->entries[i].key)
 			fermata_free((void *)(uintptr_t)verbs_ports->entries[i].value);
 	fermata_free(verbs_ports);
-	verbs_ports = NULL;
+	fermata_free(verbs_real_ports);
+	verbs_ports = verbs_real_ports = NULL;
 }
 
 int verbs_fabric_learn(void)
@@ -224,8 +238,9 @@ int verbs_fabric_learn(void)
 
 	ports_free();
 	fermata_free(verbs_qpns);
+	fermata_free(verbs_real_qpns);
 	fermata_free(verbs_rkeys);
-	verbs_qpns = verbs_rkeys = NULL;
+	verbs_qpns = verbs_real_qpns = verbs_rkeys = NULL;
 	r = learn_ports();
 	if (!r)
 		r = learn_qps();

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Objects that programs can use but that are not saved yet: queue pairs that are no reliable connections, shared
- * receive queues of extended ones, address handles; windows, device memory, thread and parent domains, domains of extended connections, completion queues with
- * time stamps, which are counted. They are shadows as the others are, and work is posted and completed as theirs; a checkpoint while one is there
- * is refused. No state.
+ * Objects that programs can use but that are not saved yet: queue pairs of extended connections or with creation flags, shared receive queues of such connections; windows,
+ * device memory, thread and parent domains, domains of extended connections, completion queues with time stamps, which are counted. They are shadows as
+ * the others are, and work is posted and completed as theirs; a checkpoint while one is there is refused. No state.
  */
 #include "plugins/verbs/verbs_internal.h"
 
@@ -18,10 +17,6 @@ static const char *const kinds[UNSAVED_KINDS] = {
 static const char *kind_of(const struct shadow_qp *qp)
 {
 	switch ((int)qp->pub.qp_type) {
-	case IBV_QPT_UC:
-		return "unreliably connected";
-	case IBV_QPT_UD:
-		return "of datagrams";
 	case IBV_QPT_XRC_SEND:
 	case IBV_QPT_XRC_RECV:
 		return "of an extended connection (XRC)";
@@ -47,8 +42,6 @@ int verbs_plain_quiesce(void)
 			if (srq->special)
 				return fermata_fail(-EOPNOTSUPP, "there is a shared receive queue of extended connections (XRC) on %s, which "
 						    "cannot be saved yet", device);
-		if (!list_empty(&c->ahs))
-			return fermata_fail(-EOPNOTSUPP, "there is an address handle on %s, which cannot be saved yet", device);
 		for (int k = 0; k < UNSAVED_KINDS; k++)
 			if (atomic_load(&c->unsaved[k]))
 				return fermata_fail(-EOPNOTSUPP, "there is %s on %s, which cannot be saved yet", kinds[k], device);

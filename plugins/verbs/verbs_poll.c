@@ -32,8 +32,12 @@ static inline int complete(struct shadow_cq *cq, struct ibv_wc *wc)
 		return 0;
 	wc->qp_num = qp->pub.qp_num;
 	if (r == &qp->rq) {
-		wc->wr_id = ring_receive(r, (uint32_t)wr_id)->wr_id;
+		const struct verbs_receive *slot = ring_receive(r, (uint32_t)wr_id);
+
+		wc->wr_id = slot->wr_id;
 		qp->received += wc->status == IBV_WC_SUCCESS;
+		if (unlikely(verbs_moved) && qp->pub.qp_type == IBV_QPT_UD)
+			verbs_datagram_virtual(wc, slot->sge, slot->num_sge);
 	} else {
 		const struct verbs_send *s = ring_send(r, (uint32_t)wr_id);
 

@@ -108,6 +108,18 @@ void verbs_remote_real(const struct shadow_qp *qp, struct ibv_send_wr *wr)
 	}
 }
 
+/* Where a datagram goes, for the device of this life. */
+void verbs_ud_real(struct ibv_send_wr *wr)
+{
+	struct shadow_ah *ah = shadow_ah(wr->wr.ud.ah);
+
+	if (!wr->wr.ud.ah)
+		return;
+	wr->wr.ud.ah = ah->real;
+	if (verbs_moved)
+		wr->wr.ud.remote_qpn = verbs_qpn_real(wr->wr.ud.remote_qpn, verbs_address(&ah->attr));
+}
+
 /* Records and prepares one; how many sges of @sges it took, or -errno. */
 static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t position, const struct ibv_send_wr *wr,
 			       struct ibv_send_wr *to, struct ibv_sge *sges)
@@ -126,8 +138,10 @@ static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t pos
 		translate_bind(to);
 	if (likely(!q->translate))
 		return 0;
-	if (q->translate & VERBS_TRANSLATE_AH && wr->wr.ud.ah)
-		to->wr.ud.ah = shadow_ah(wr->wr.ud.ah)->real;
+	if (q->translate & VERBS_TRANSLATE_AH) {
+		ring_send(q, position)->qkey = wr->wr.ud.remote_qkey;
+		verbs_ud_real(to);
+	}
 	if (!(q->translate & VERBS_TRANSLATE_KEYS))
 		return 0;
 	verbs_remote_real(qp, to);

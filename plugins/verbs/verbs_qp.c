@@ -6,7 +6,7 @@
  * The device's send queue is asked for one request more than the program's: the slot of the drain's no-op. Where the device cannot,
  * the no-op must find a free slot.
  *
- * Of other kinds than reliable connections nothing is saved yet: they are passed through (verbs_plain.c).
+ * Extended connections, and those with creation flags, are not saved yet: they are passed through (verbs_plain.c).
  */
 #include "plugins/verbs/verbs_internal.h"
 
@@ -92,7 +92,8 @@ static struct shadow_qp *qp_create(struct ibv_context *context, struct ibv_pd *p
 	qp->init = *attr;
 	qp->asked = ex;
 	qp->reserve = attr->qp_type != IBV_QPT_XRC_RECV && attr->cap.max_send_wr != UINT32_MAX;
-	qp->plain = attr->qp_type != IBV_QPT_RC || ex;
+	qp->plain = (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD) || ex;
+	list_init(&qp->groups);
 	verbs_qp_real_set(qp, verbs_qp_create_new(qp, &cap));
 	if (!qp->real && qp->reserve) {
 		qp->reserve = 0;
@@ -279,6 +280,9 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *p)
 	if (!r) {
 		if (p->srq)
 			verbs_srq_detach(qp, number);
+		verbs_groups_forget(qp);
+		if (qp->nobody)
+			verbs_backend.ibv_destroy_ah(qp->nobody);
 		qp_reset(qp);
 		verbs_handle_drop(qp);
 		verbs_list_del(&qp->link);
@@ -310,16 +314,4 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, 
 {
 	VERBS_PASS(ibv_query_qp_data_in_order, 0, qp, op, flags);
 	return VERBS_DEVICE(verbs_backend.ibv_query_qp_data_in_order(shadow_qp(qp)->real, op, flags));
-}
-
-EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	VERBS_PASS(ibv_attach_mcast, EOPNOTSUPP, qp, gid, lid);
-	return VERBS_DEVICE(verbs_backend.ibv_attach_mcast(shadow_qp(qp)->real, gid, lid));
-}
-
-EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	VERBS_PASS(ibv_detach_mcast, EOPNOTSUPP, qp, gid, lid);
-	return VERBS_DEVICE(verbs_backend.ibv_detach_mcast(shadow_qp(qp)->real, gid, lid));
 }

@@ -96,6 +96,7 @@ int verbs_qp_recreate(struct shadow_context *c, struct shadow_qp *qp)
 	struct ibv_qp_attr attr = qp->attr;
 	struct ibv_qp_cap cap;
 
+	qp->nobody = NULL;
 	fermata_device_enter();
 	verbs_qp_real_set(qp, real_create(qp, &cap));
 	fermata_device_leave();
@@ -107,20 +108,24 @@ int verbs_qp_recreate(struct shadow_context *c, struct shadow_qp *qp)
 	if (qp->real_state == IBV_QPS_RESET || !(qp->attr_mask & IBV_QP_PORT))
 		return 0;
 	return modify(qp, &attr, IBV_QPS_INIT,
-		      qp->attr_mask & (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+		      qp->attr_mask & (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS | IBV_QP_QKEY));
 }
 
 /* Everybody's names are known: connect, and give back the receives in their order. */
 int verbs_qp_reconnect(struct shadow_qp *qp)
 {
-	const int rtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-			IBV_QP_MIN_RNR_TIMER;
-	const int rts = IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	const int connects = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	const int responds = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	const int retries = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	enum ibv_qp_type type = qp->pub.qp_type;
+	int rtr = (type == IBV_QPT_UD ? 0 : connects) | (type == IBV_QPT_RC ? responds : 0);
+	int rts = IBV_QP_SQ_PSN | (type == IBV_QPT_RC ? retries : 0);
 	struct ibv_qp_attr attr = qp->attr;
 	int r = 0;
 
-	if (qp->real_state == IBV_QPS_RESET)
-		return 0;
+	r = verbs_groups_join(qp);
+	if (r || qp->real_state == IBV_QPS_RESET)
+		return r;
 	if (qp->real_state == IBV_QPS_ERR) { /* what is posted after that is flushed, as it was going to be */
 		r = modify(qp, &attr, IBV_QPS_ERR, 0);
 		if (r)

@@ -50,6 +50,11 @@ static void send_again(struct shadow_qp *qp, struct verbs_send *s, struct ibv_se
 		wr->wr.atomic.rkey = s->rkey;
 		wr->wr.atomic.compare_add = s->compare_add;
 		wr->wr.atomic.swap = s->swap;
+	} else if (qp->pub.qp_type == IBV_QPT_UD) {
+		wr->wr.ud.ah = (struct ibv_ah *)(uintptr_t)s->remote_addr;
+		wr->wr.ud.remote_qpn = s->rkey;
+		wr->wr.ud.remote_qkey = s->qkey;
+		verbs_ud_real(wr);
 	} else {
 		wr->wr.rdma.remote_addr = s->remote_addr;
 		wr->wr.rdma.rkey = s->rkey;
@@ -92,7 +97,9 @@ int verbs_post_noop(struct shadow_qp *qp)
 	s->flags = IBV_SEND_SIGNALED;
 	s->slot_flags = VERBS_SLOT_NOOP;
 	wr.wr_id = ring_wr_id(&qp->sq, head);
-	r = VERBS_DEVICE(qp->real->context->ops.post_send(qp->real, &wr, &bad));
+	r = qp->pub.qp_type == IBV_QPT_UD ? verbs_datagram_noop(qp, &wr) : 0;
+	if (!r)
+		r = VERBS_DEVICE(qp->real->context->ops.post_send(qp->real, &wr, &bad));
 	if (!r) {
 		atomic_store_explicit(&qp->sq.head, head + 1, memory_order_relaxed);
 		qp->sq.credits = 0;

@@ -3,7 +3,7 @@
  * The restart: every shadow gets a new object of the device, in the order in which they depend on each other.
  *
  *   RECREATE    device, context, PD, MR, channel, CQ, SRQ, QP (to INIT); publish what the old names mean now
- *   RECONNECT   learn everybody's names; arm or raise events; receives; QP to RTR, RTS with the newest attributes
+ *   RECONNECT   learn everybody's names; arm or raise events; AH; receives; QP to RTR, RTS with the newest attributes
  *   REFILL      every receive of the job is posted: the sends that were not executed, in their order
  *
  * Queues are armed before anybody sends, so no event is missed; an event that was unread is raised by a completion of our own on
@@ -163,6 +163,7 @@ int verbs_reconnect(void)
 	struct shadow_srq *srq;
 	struct shadow_cq *cq;
 	struct shadow_qp *qp;
+	struct shadow_ah *ah;
 	int r;
 
 	if (list_empty(&verbs_contexts))
@@ -171,6 +172,8 @@ int verbs_reconnect(void)
 	for_each_context(c) {
 		list_each(cq, &c->cqs, link)
 			r = r ? r : verbs_cq_rearm(c, cq);
+		list_each(ah, &c->ahs, link)
+			r = r ? r : verbs_ah_recreate(ah);
 		list_each(srq, &c->srqs, link)
 			r = r ? r : verbs_srq_refill(srq);
 		list_each(qp, &c->qps, link)

@@ -54,7 +54,8 @@ struct verbs_send {
 	uint32_t imm;
 	uint64_t compare_add, swap;
 	uint32_t inline_length;
-	uint32_t reserved[3];
+	uint32_t qkey; /* of a datagram, whose handle is remote_addr, and number rkey */
+	uint32_t reserved[2];
 	struct ibv_sge sge[];
 };
 _Static_assert(sizeof(struct verbs_send) == 64, "one cache line before the sges");

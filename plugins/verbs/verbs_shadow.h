@@ -168,6 +168,14 @@ struct shadow_ah {
 	struct ibv_ah pub;
 	char behind[40];
 	struct ibv_ah *real;
+	struct ibv_ah_attr attr; /* as the program said it */
+	struct list link;
+};
+
+/* That a queue pair is a member of. */
+struct verbs_group {
+	union ibv_gid gid;
+	uint16_t lid;
 	struct list link;
 };
 
@@ -182,6 +190,8 @@ struct shadow_qp {
 	const struct ibv_qp_init_attr_ex *asked; /* while it is made: what qp->init cannot say */
 	struct ibv_qp *real;
 	uint32_t reserve; /* 1: the device's queue has a slot more than the program knows */
+	struct list groups;    /* multicast: verbs_datagram.c */
+	struct ibv_ah *nobody; /* the device's, of this life; or NULL */
 	uint32_t plain;	  /* of a kind that is not saved yet: passed through, and a checkpoint is refused (verbs_plain.c) */
 	uint64_t two_sided; /* sends that take a receive of the peer, posted since RESET; under sq.lock */
 	uint64_t received;  /* receives that completed well since RESET; under the receive CQ's lock, or the shared queue's */
@@ -198,6 +208,8 @@ struct shadow_qp {
 	uint64_t told; /* receives last published */
 	uint64_t will_send, will_receive; /* two-sided that ever complete, out and in */
 	uint64_t peer_sends;		  /* two-sided that the peer ever posted */
+	uint64_t seen;			  /* `received` in the last round, and for how many rounds it has been that */
+	uint32_t idle;
 	uint64_t pending;		  /* position of the first send that was not executed */
 	struct list link;
 };

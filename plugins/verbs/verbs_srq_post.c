@@ -120,15 +120,19 @@ int verbs_srq_complete(struct ibv_wc *wc)
 {
 	struct shadow_srq *srq = verbs_srq_find((uint32_t)(wc->wr_id >> 32));
 	uint32_t number = (uint32_t)wc->wr_id;
+	struct verbs_srq_slot *slot;
 	struct shadow_qp *qp;
 	int held;
 
 	if (!srq)
 		return 0;
 	held = verbs_lock_acquire(&srq->lock);
-	wc->wr_id = slot_at(srq, number)->wr_id;
-	slot_give(srq, number);
+	slot = slot_at(srq, number);
+	wc->wr_id = slot->wr_id;
 	qp = verbs_srq_qp(srq, wc->qp_num);
+	if (unlikely(verbs_moved) && qp && qp->pub.qp_type == IBV_QPT_UD)
+		verbs_datagram_virtual(wc, slot->sge, slot->num_sge);
+	slot_give(srq, number);
 	if (likely(qp)) { /* that of an extended connection is another's */
 		wc->qp_num = qp->pub.qp_num;
 		qp->received += wc->status == IBV_WC_SUCCESS;

@@ -22,12 +22,14 @@ struct table {
 
 /* Of this life; written by verbs_names.c alone but for one word (verbs_key_remove). */
 extern struct table *verbs_lkeys HIDDEN, *verbs_rkeys HIDDEN, *verbs_qpns HIDDEN, *verbs_ports HIDDEN;
+/* By the names of this life; a port's is its LID or its GID's address. */
+extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 
 struct port_name {
 	uint64_t address;
 	uint16_t lid;
 	uint16_t reserved[3];
-	union ibv_gid gid;
+	union ibv_gid gid, virtual_gid;
 };
 
 static inline uint32_t slot_of(const struct table *t, uint64_t key)
@@ -50,6 +52,3 @@ static inline struct entry *table_next(struct table *t, uint64_t key, uint32_t *
 /* All entries of @wanted in @t, one after another. */
 #define table_each(e, t, wanted)                                                          \
 	for (uint32_t at_ = (t) ? slot_of(t, wanted) : 0; (e = table_next(t, wanted, &at_));)
-
-/* 0: the address of nobody. */
-uint64_t verbs_gid_address(const union ibv_gid *gid);

@@ -17,12 +17,20 @@ static void device_drop(void)
 	struct shadow_cq *cq;
 	struct shadow_qp *qp;
 	struct shadow_srq *srq;
+	struct verbs_group *g;
+	struct shadow_ah *ah;
 	struct shadow_pd *pd;
 
 	fermata_device_enter();
 	for_each_context(c) {
-		list_each(qp, &c->qps, link)
+		list_each(qp, &c->qps, link) {
+			list_each(g, &qp->groups, link)
+				die_unless(!verbs_backend.ibv_detach_mcast(qp->real, &g->gid, g->lid));
 			die_unless(!verbs_backend.ibv_destroy_qp(qp->real));
+			die_unless(!qp->nobody || !verbs_backend.ibv_destroy_ah(qp->nobody));
+		}
+		list_each(ah, &c->ahs, link)
+			die_unless(!verbs_backend.ibv_destroy_ah(ah->real));
 		list_each(srq, &c->srqs, link)
 			die_unless(!verbs_backend.ibv_destroy_srq(srq->real));
 		list_each(cq, &c->cqs, link)

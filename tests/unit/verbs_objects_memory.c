@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Regions, windows, device memory, domains. */
+#include "verbs_objects.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+/* ---- memory ---- */
+
+static struct ibv_mw *mw;
+static struct ibv_dm *dm;
+static struct ibv_mr *mr;
+
+static void window_make(void)
+{
+	connected(IBV_QPT_RC);
+	die_unless((mw = ibv_alloc_mw(e.pd, IBV_MW_TYPE_1)));
+}
+
+static void window_unmake(void)
+{
+	die_unless(!ibv_dealloc_mw(mw));
+}
+
+/* A binding that waits behind a send, of a window that is gone by then. */
+static void bind_make(void)
+{
+	struct ibv_mw_bind bind = { .wr_id = 2, .send_flags = IBV_SEND_SIGNALED };
+
+	end_open(&e, 1, SIZE);
+	die_unless((mr = ibv_reg_mr(e.pd, e.buf, 64, ALL_ACCESS | IBV_ACCESS_MW_BIND)));
+	end_connect_to(&e, &e.me);
+	die_unless((mw = ibv_alloc_mw(e.pd, IBV_MW_TYPE_1)));
+	bind.bind_info = (struct ibv_mw_bind_info){ .mr = mr, .addr = (uintptr_t)e.buf, .length = 64, .mw_access_flags = IBV_ACCESS_REMOTE_WRITE };
+	die_unless(!post(&e, 0, 1, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+	die_unless(!ibv_bind_mw(e.qp[0], mw, &bind) && !ibv_dealloc_mw(mw));
+}
+
+static void bind_unmake(void)
+{
+	die_unless(!ibv_destroy_qp(e.qp[0]) && !ibv_dereg_mr(mr));
+	e.nqp = 0;
+}
+
+static void device_memory_make(void)
+{
+	struct ibv_alloc_dm_attr d = { .length = 4096 };
+
+	connected(IBV_QPT_RC);
+	die_unless((dm = ibv_alloc_dm(e.ctx, &d)));
+	die_unless((mr = ibv_reg_dm_mr(e.pd, dm, 0, 64, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE)));
+	die_unless(ibv_free_dm(dm)); /* not before its region */
+}
+
+static void device_memory_unmake(void)
+{
+	die_unless(!ibv_dereg_mr(mr) && !ibv_free_dm(dm));
+}
+
+static void rereg_make(void)
+{
+	connected(IBV_QPT_RC);
+	die_unless((mr = ibv_reg_mr(e.pd, e.buf, 64, IBV_ACCESS_LOCAL_WRITE)));
+	die_unless(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS, NULL, e.buf + 8192, 128, ALL_ACCESS));
+}
+
+/* Writes 64 bytes to @to through the region's keys. */
+static void through_region(size_t to)
+{
+	struct ibv_sge sge = { (uintptr_t)e.buf, 64, e.mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = 5, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+				  .send_flags = IBV_SEND_SIGNALED };
+
+	wr.wr.rdma.remote_addr = (uintptr_t)e.buf + to;
+	wr.wr.rdma.rkey = mr->rkey;
+	fill(e.buf, 64, (unsigned int)to);
+	die_unless(!post_wr(&e, 0, &wr));
+	good_wc(e.scq, 5);
+	die_unless(filled(e.buf + to, 64, (unsigned int)to));
+}
+
+static void rereg_check(void)
+{
+	uint32_t rkey = mr->rkey;
+
+	through_region(8192 + 64);
+	die_unless(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, e.buf + 16384, 64, 0));
+	die_unless(mr->addr == e.buf + 16384 && mr->length == 64);
+	die_unless(mr->rkey == rkey || !verbs_key_known(mr->lkey, mr->rkey));
+	through_region(16384);
+	send_works();
+}
+
+static void rereg_unmake(void)
+{
+	die_unless(!ibv_dereg_mr(mr));
+}
+
+/* ---- domains ---- */
+
+static struct ibv_xrcd *xrcd;
+static struct ibv_td *td;
+static struct ibv_pd *parent;
+
+static void xrcd_make(void)
+{
+	struct ibv_xrcd_init_attr x = { .fd = -1, .oflags = O_CREAT, .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS };
+
+	connected(IBV_QPT_RC);
+	die_unless((xrcd = ibv_open_xrcd(e.ctx, &x)));
+}
+
+static void xrcd_unmake(void)
+{
+	die_unless(!ibv_close_xrcd(xrcd));
+}
+
+static void xrc_send_make(void)
+{
+	end_open_as(&e, 1, SIZE, IBV_QPT_XRC_SEND);
+}
+
+static void parent_make(void)
+{
+	struct ibv_td_init_attr t = { 0 };
+	struct ibv_parent_domain_init_attr p = { 0 };
+
+	connected(IBV_QPT_RC);
+	die_unless((td = ibv_alloc_td(e.ctx, &t)));
+	p.pd = e.pd;
+	p.td = td;
+	die_unless((parent = ibv_alloc_parent_domain(e.ctx, &p)));
+}
+
+static void parent_unmake(void)
+{
+	die_unless(!ibv_dealloc_pd(parent) && !ibv_dealloc_td(td));
+}
+
+const struct object memory_objects[] = {
+	{ "memory window", "memory window", window_make, send_works, window_unmake },
+	{ "binding", "bind a memory window", bind_make, NULL, bind_unmake },
+	{ "device memory", "device memory", device_memory_make, send_works, device_memory_unmake },
+	{ "changed region", NULL, rereg_make, rereg_check, rereg_unmake },
+	{ "XRC domain", "XRC", xrcd_make, send_works, xrcd_unmake },
+	{ "XRC queue pair", "XRC", xrc_send_make, NULL, qp_unmake },
+	{ "parent domain", "parent domain", parent_make, send_works, parent_unmake },
+	{ 0 },
+};

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Shared receive queues, the states of queue pairs, what waits in a send queue. */
+#include "verbs_objects.h"
+
+#include <string.h>
+
+/*
+ * Queue pairs 0 and 1 send three messages each to 2 and 3, whose shared queue has four receives: two sends wait. All but the last sends are unsignalled. The limit's
+ * event is unread; a second limit is armed on another queue.
+ */
+static struct ibv_srq *srq, *other_srq;
+
+static void shared_post(uint64_t id)
+{
+	struct ibv_sge sge = { (uintptr_t)e.buf + 4096 * id, 64, e.mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	die_unless(!ibv_post_srq_recv(srq, &wr, &bad));
+}
+
+static void shared_connect(void)
+{
+	struct ibv_qp_init_attr init = { .send_cq = e.scq, .recv_cq = e.rcq, .srq = srq, .qp_type = IBV_QPT_RC,
+					 .cap = { .max_send_wr = 4, .max_send_sge = 1 } };
+
+	for (int i = 2; i < 4; i++) {
+		die_unless(!ibv_destroy_qp(e.qp[i]) && (e.qp[i] = ibv_create_qp(e.pd, &init)));
+		e.me.qpn[i] = e.qp[i]->qp_num;
+	}
+	e.other = e.me;
+	for (int i = 0; i < 4; i++) {
+		qp_to_init(e.qp[i], e.access);
+		qp_to_rts(e.qp[i], e.me.qpn[(i + 2) % 4], &e);
+	}
+}
+
+static void srq_make(void)
+{
+	struct ibv_srq_init_attr init = { .srq_context = &srq, .attr = { .max_wr = 8, .max_sge = 1 } };
+	struct ibv_srq_attr limit = { .srq_limit = 2 };
+
+	end_open(&e, 4, SIZE);
+	die_unless((srq = ibv_create_srq(e.pd, &init)) && (other_srq = ibv_create_srq(e.pd, &init)));
+	shared_connect();
+	for (uint64_t i = 1; i <= 4; i++)
+		shared_post(i);
+	die_unless(!ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT));
+	limit.srq_limit = 1;
+	die_unless(!ibv_modify_srq(other_srq, &limit, IBV_SRQ_LIMIT));
+	for (uint64_t i = 0; i < 6; i++) {
+		fill(e.buf + 65536 + i * 64, 64, (unsigned int)i);
+		die_unless(!post(&e, (int)i / 3, 20 + i, IBV_WR_SEND, 65536 + i * 64, 64, 0, i % 3 == 2 ? IBV_SEND_SIGNALED : 0));
+	}
+}
+
+/* The receive @id has the message @message of its connection. */
+static void shared_expect(uint64_t id, uint64_t message)
+{
+	struct ibv_wc wc = good_wc(e.rcq, id);
+
+	die_unless(wc.qp_num == e.qp[2 + message / 3]->qp_num && wc.byte_len == 64);
+	die_unless(filled(e.buf + 4096 * id, 64, (unsigned int)message));
+}
+
+static void srq_check(void)
+{
+	struct ibv_async_event ev;
+	struct ibv_srq_attr attr;
+
+	for (uint64_t i = 0; i < 4; i++)
+		shared_expect(i + 1, i);
+	expect_empty(e.rcq);
+	good_wc(e.scq, 22);
+	expect_empty(e.scq);
+	die_unless(!ibv_get_async_event(e.ctx, &ev) && ev.event_type == IBV_EVENT_SRQ_LIMIT_REACHED && ev.element.srq == srq);
+	ibv_ack_async_event(&ev);
+	die_unless(!ibv_query_srq(srq, &attr) && attr.max_wr == 8 && !attr.srq_limit);
+	die_unless(!ibv_query_srq(other_srq, &attr) && attr.srq_limit == 1);
+	shared_post(6);
+	shared_post(5);
+	shared_expect(6, 4);
+	shared_expect(5, 5);
+	good_wc(e.scq, 25);
+	expect_empty(e.scq);
+	expect_empty(e.rcq);
+	shared_post(7); /* is there at the second checkpoint, and stays */
+}
+
+static void srq_unmake(void)
+{
+	die_unless(!fake_host_checkpoint(&plugin_verbs));
+	pair_restart();
+	fill(e.buf + 65536, 64, 9);
+	die_unless(!post(&e, 1, 30, IBV_WR_SEND, 65536, 64, 0, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 30);
+	die_unless(good_wc(e.rcq, 7).qp_num == e.qp[3]->qp_num && filled(e.buf + 4096 * 7, 64, 9));
+	for (int i = 0; i < 4; i++)
+		die_unless(!ibv_destroy_qp(e.qp[i]));
+	die_unless(!ibv_destroy_srq(srq) && !ibv_destroy_srq(other_srq));
+}
+
+static enum ibv_qp_state state_of(void)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a;
+
+	die_unless(!ibv_query_qp(e.qp[0], &a, IBV_QP_STATE, &init));
+	return a.qp_state;
+}
+
+static void move(enum ibv_qp_state to)
+{
+	struct ibv_qp_attr a = { .qp_state = to };
+
+	die_unless(!ibv_modify_qp(e.qp[0], &a, IBV_QP_STATE));
+}
+
+static void sqd_make(void)
+{
+	connected(IBV_QPT_RC);
+	move(IBV_QPS_SQD);
+}
+
+static void sqd_check(void)
+{
+	die_unless(state_of() == IBV_QPS_SQD);
+}
+
+static void sqd_unmake(void)
+{
+	move(IBV_QPS_RTS);
+	send_works();
+}
+
+static void err_make(void)
+{
+	connected(IBV_QPT_RC);
+	die_unless(!post_recv(&e, 0, 1, 0, 64));
+	move(IBV_QPS_ERR);
+	die_unless(!post(&e, 0, 2, IBV_WR_SEND, 0, 64, 0, 0));
+}
+
+static void err_check(void)
+{
+	die_unless(state_of() == IBV_QPS_ERR);
+	expect_wc(e.rcq, 1, IBV_WC_WR_FLUSH_ERR);
+	expect_wc(e.scq, 2, IBV_WC_WR_FLUSH_ERR);
+	die_unless(!post_recv(&e, 0, 3, 0, 64));
+	expect_wc(e.rcq, 3, IBV_WC_WR_FLUSH_ERR);
+	expect_empty(e.rcq);
+	expect_empty(e.scq);
+}
+
+/* ---- what waits in a send queue ---- */
+
+/* A send that finds no receive, and behind it @last. */
+static void behind_a_send(struct ibv_send_wr *last)
+{
+	connected(IBV_QPT_RC);
+	die_unless(!post(&e, 0, 1, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+	last->wr_id = 2;
+	last->send_flags = IBV_SEND_SIGNALED;
+	die_unless(!post_wr(&e, 0, last));
+}
+
+static void local_inv_make(void)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = 0x1234 };
+
+	behind_a_send(&wr);
+}
+
+static void send_inv_make(void)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND_WITH_INV, .invalidate_rkey = 0x1234 };
+
+	behind_a_send(&wr);
+}
+
+static void local_inv_check(void)
+{
+	die_unless(!post_recv(&e, 0, 10, 4096, 64));
+	good_wc(e.rcq, 10);
+	good_wc(e.scq, 1);
+	expect_wc(e.scq, 2, IBV_WC_LOC_QP_OP_ERR);
+}
+
+static void send_inv_check(void)
+{
+	die_unless(!post_recv(&e, 0, 10, 4096, 64) && !post_recv(&e, 0, 11, 4096, 64));
+	good_wc(e.rcq, 10);
+	good_wc(e.scq, 1);
+	expect_wc(e.scq, 2, IBV_WC_REM_OP_ERR);
+}
+
+const struct object queue_objects[] = {
+	{ "shared receive queue", NULL, srq_make, srq_check, srq_unmake },
+	{ "SQD", "SQD", sqd_make, sqd_check, sqd_unmake },
+	{ "ERR", NULL, err_make, err_check, NULL },
+	{ "local invalidation", NULL, local_inv_make, local_inv_check, NULL },
+	{ "SEND with invalidate", NULL, send_inv_make, send_inv_check, NULL },
+	{ 0 },
+};
