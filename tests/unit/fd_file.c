@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
+#include <sys/inotify.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -93,8 +93,8 @@ static void body_refused(void)
 {
 	int fd = make_file(), e;
 
-	e = epoll_create1(0);
-	CHECK(fake_checkpoint() == -EOPNOTSUPP && strstr(fake_text, "fd 4 (anon_inode:[eventpoll]) is not supported yet"));
+	e = inotify_init1(0);
+	CHECK(fake_checkpoint() == -EOPNOTSUPP && strstr(fake_text, "fd 4 (anon_inode:inotify) is not supported yet"));
 	fake_resume();
 	close(e);
 	CHECK(flock(fd, LOCK_EX) == 0);

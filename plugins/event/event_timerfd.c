@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * timerfd. Monotonic clocks go on where they were, so a timer of theirs is kept as the moment of its next expiration; so is an absolute one
+ * of the realtime clock, which has gone on: it may have expired meanwhile. A relative one of the realtime clock has so much
+ * time left as it had.
+ *
+ * Expirations that nobody has read: a periodic timer that is set to begin N intervals before its next expiration has expired N times. A
+ * timer that fires once has 0 or 1; one that has fired is set to a moment long past. No state.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/timerfd.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "plugins/event/event.h"
+
+static int is_realtime(uint32_t clock)
+{
+	return clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_ALARM;
+}
+
+static uint64_t now_ns(uint32_t clock)
+{
+	struct timespec t = { 0 };
+
+	raw_clock_gettime(is_realtime(clock) ? CLOCK_REALTIME : clock == CLOCK_BOOTTIME_ALARM ? CLOCK_BOOTTIME : (clockid_t)clock,
+			  &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t to_ns(const struct timespec *t)
+{
+	return (uint64_t)t->tv_sec * 1000000000u + (uint64_t)t->tv_nsec;
+}
+
+static struct timespec to_timespec(uint64_t ns)
+{
+	return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
+}
+
+/* As the time that is left, not as a moment. */
+static int is_relative(const struct event_timerfd *t)
+{
+	return is_realtime(t->clock) && !(t->flags & TFD_TIMER_ABSTIME);
+}
+
+/* After timerfd_gettime(2), which counts the expirations up to now. */
+static int read_fdinfo(const struct fermata_desc *d, struct event_timerfd *t)
+{
+	const char *clock, *ticks, *flags;
+	char *text;
+	int r = event_fdinfo(d->fd, &text);
+
+	if (r)
+		return r;
+	clock = event_field(text, "clockid:");
+	ticks = event_field(text, "ticks:");
+	flags = event_field(text, "settime flags:");
+	if (clock && ticks && flags) {
+		t->clock = (uint32_t)event_number(clock, 10);
+		t->ticks = event_number(ticks, 10);
+		t->flags = (uint32_t)event_number(flags, 8);
+	} else {
+		r = fermata_fail(-EOPNOTSUPP, "fd %d: the kernel does not tell what a timerfd is set to", d->fd);
+	}
+	fermata_free(text);
+	return r;
+}
+
+int event_timerfd_dump(struct fermata_desc *d, struct fermata_sink *sink)
+{
+	struct event_timerfd record = { .head = { EVENT_RECORD_VERSION, EVENT_TIMERFD } };
+	struct itimerspec left;
+	int r = (int)RAW2(SYS_timerfd_gettime, d->fd, &left);
+
+	if (r)
+		return fermata_fail(r, "fd %d: its timer cannot be read (errno %d)", d->fd, -r);
+	r = read_fdinfo(d, &record);
+	if (r)
+		return r;
+	record.expiry_ns = to_ns(&left.it_value);
+	record.interval_ns = to_ns(&left.it_interval);
+	if (record.expiry_ns && !is_relative(&record))
+		record.expiry_ns += now_ns(record.clock);
+	return fermata_sink_write(sink, &record, sizeof(record));
+}
+
+/* Waking a machine up takes a capability that the user of this host may not have. */
+static int create(const struct fermata_desc *d, uint32_t clock)
+{
+	int fd = (int)RAW2(SYS_timerfd_create, clock, TFD_CLOEXEC);
+
+	if (fd != -EPERM)
+		return fd;
+	log_warn("fd %d: its timer does not wake this host up from sleep: that takes CAP_WAKE_ALARM", d->fd);
+	return (int)RAW2(SYS_timerfd_create, is_realtime(clock) ? CLOCK_REALTIME : CLOCK_BOOTTIME, TFD_CLOEXEC);
+}
+
+static void settings(const struct event_timerfd *t, struct itimerspec *ret)
+{
+	uint64_t expiry = t->expiry_ns, before = t->ticks * t->interval_ns;
+
+	if (expiry && is_relative(t))
+		expiry += now_ns(t->clock);
+	if (expiry)
+		expiry = expiry > before ? expiry - before : 1;
+	else if (t->ticks)
+		expiry = 1;
+	ret->it_value = to_timespec(expiry);
+	ret->it_interval = to_timespec(t->interval_ns);
+}
+
+int event_timerfd_restore(struct fermata_desc *d, const struct event_timerfd *t)
+{
+	int fd = create(d, t->clock), flags = TFD_TIMER_ABSTIME, r;
+	struct itimerspec set;
+
+	if (fd < 0)
+		return fd;
+	if (is_realtime(t->clock) && t->flags & TFD_TIMER_ABSTIME)
+		flags |= t->flags & TFD_TIMER_CANCEL_ON_SET;
+	settings(t, &set);
+	r = (int)RAW4(SYS_timerfd_settime, fd, flags, &set, NULL);
+	if (!r)
+		return fd;
+	raw_close(fd);
+	return fermata_fail(r, "fd %d: its timer cannot be set (errno %d)", d->fd, -r);
+}
