@@ -3,6 +3,14 @@
 #pragma once
 
 #include <stddef.h>
+#include <sys/types.h>
+
+/*
+ * As fork() and wait(), for two that spin: until they end each has a processor of its own, if there are two. Who sleeps is put
+ * where the kernel wants him.
+ */
+pid_t device_fork(void);
+void device_wait(void);
 
 /* One memcpy of @size bytes from private memory into memory that another process has made and touched. */
 double device_copy(size_t size);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* What two processes take to tell each other something without any device. */
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,6 +13,43 @@
 #include "device.h"
 
 #define ROUNDS 2001
+
+static cpu_set_t all;
+
+/* The @n-th processor of those that we may use; the last if there are not so many. */
+static void processor(int n)
+{
+	cpu_set_t one;
+	int cpu, found = 0;
+
+	for (cpu = 0; n >= 0 && cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &all)) {
+			found = cpu;
+			n--;
+		}
+	CPU_ZERO(&one);
+	CPU_SET(found, &one);
+	sched_setaffinity(0, sizeof(one), &one);
+}
+
+pid_t device_fork(void)
+{
+	pid_t pid;
+
+	if (!CPU_COUNT(&all) && sched_getaffinity(0, sizeof(all), &all)) {
+		perror("sched_getaffinity");
+		_exit(1);
+	}
+	pid = fork();
+	processor(pid != 0);
+	return pid;
+}
+
+void device_wait(void)
+{
+	wait(NULL);
+	sched_setaffinity(0, sizeof(all), &all);
+}
 
 struct lines {
 	_Atomic uint64_t there __attribute__((aligned(128)));
@@ -34,7 +72,7 @@ double device_line(void)
 		perror("mmap");
 		_exit(1);
 	}
-	if (!fork()) {
+	if (!device_fork()) {
 		for (i = 1; i <= ROUNDS; i++) {
 			wait_for(&l->there, i);
 			atomic_store_explicit(&l->back, i, memory_order_release);
@@ -48,7 +86,7 @@ double device_line(void)
 		wait_for(&l->back, i);
 		took[i - 1] = bench_now() - start;
 	}
-	wait(NULL);
+	device_wait();
 	munmap(l, sizeof(*l));
 	return bench_median(took, ROUNDS) / 2;
 }

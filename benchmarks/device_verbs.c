@@ -240,6 +240,7 @@ static double rate(struct side *s, size_t size)
 double device_verbs(enum device_way way, size_t size, unsigned int others)
 {
 	size_t room = way <= DEVICE_SEND ? size : way == DEVICE_RATE ? LIST * 64 : 2 * size;
+	int spins = way == DEVICE_WRITE_PINGPONG || way == DEVICE_SEND_PINGPONG;
 	static struct side s;
 	int sock[2];
 	double median;
@@ -248,12 +249,12 @@ double device_verbs(enum device_way way, size_t size, unsigned int others)
 	pid_t pid;
 
 	must(!socketpair(AF_UNIX, SOCK_STREAM, 0, sock), "socketpair");
-	pid = fork();
+	pid = spins ? device_fork() : fork();
 	if (!pid)
 		close(sock[0]);
 	open_side(&s, room, sock[!pid], others, way == DEVICE_SEND ? WRITES_MAX : 4);
 	memset(s.buf, 0, room);
-	for (i = 0; i < (way == DEVICE_SEND ? bench_repeats(size, WRITES_MAX) : 1); i++)
+	for (i = 0; i < (way == DEVICE_SEND ? bench_repeats(size, WRITES_MAX) : 4); i++)
 		post_receive(&s, size);
 	must(write(sock[!pid], &byte, 1) == 1 && read(sock[!pid], &byte, 1) == 1, "meeting");
 	if (!pid) {
@@ -263,7 +264,10 @@ double device_verbs(enum device_way way, size_t size, unsigned int others)
 	close(sock[1]);
 	median = way == DEVICE_RATE ? rate(&s, size) : ask(&s, way, size);
 	close(sock[0]);
-	waitpid(pid, NULL, 0);
+	if (spins)
+		device_wait();
+	else
+		waitpid(pid, NULL, 0);
 	ibv_close_device(s.ctx);
 	munmap(s.buf, room);
 	return median;

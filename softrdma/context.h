@@ -6,6 +6,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <time.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 
@@ -117,6 +118,43 @@ struct sr_context {
 	uint64_t slack_verbs[64]; /* newer headers look for more operations down here, guarded by sz */
 	struct verbs_context verbs;
 };
+
+/*
+ * Locks between threads of the program alone: the network's thread takes none of them. A process with one thread, which glibc
+ * says of itself, need not lock its bus, which costs more than all the rest of an empty poll; the word it keeps all the same, for one that
+ * makes a thread between start_poll and end_poll.
+ */
+extern char __libc_single_threaded __attribute__((weak));
+
+static inline int sr_is_single_threaded(void)
+{
+	return likely(&__libc_single_threaded != NULL) && __libc_single_threaded;
+}
+
+static inline void sr_thread_lock(struct lock *l)
+{
+	if (sr_is_single_threaded() && !atomic_load_explicit(&l->word, memory_order_relaxed))
+		atomic_store_explicit(&l->word, 1, memory_order_relaxed);
+	else
+		lock_acquire(l);
+}
+
+static inline void sr_thread_unlock(struct lock *l)
+{
+	if (sr_is_single_threaded())
+		atomic_store_explicit(&l->word, 0, memory_order_release);
+	else
+		lock_release(l);
+}
+
+/* By the vdso, which raw calls do not reach. */
+static inline uint64_t sr_now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
 
 static inline struct sr_context *sr_context(struct ibv_context *c)
 {

@@ -49,6 +49,10 @@ static size_t first_piece(struct iovec **d, struct iovec **s, uint64_t left)
 
 static int copy_here(struct iovec *d, struct iovec *s, uint64_t len)
 {
+	if (likely(d->iov_len >= len && s->iov_len >= len)) {
+		memmove(d->iov_base, s->iov_base, len);
+		return 0;
+	}
 	while (len) {
 		size_t n = first_piece(&d, &s, len);
 

@@ -18,19 +18,11 @@
  * A send slot is free again when a completion at or after it has been polled, as on hardware.
  */
 #include <errno.h>
-#include <sched.h>
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/sys.h"
 #include "softrdma/device.h"
-
-#define SPINS_MIN 8
-#define SPINS_MAX 256
-#define SPINS_IN_VAIN 4096
-#define LOOSE(p) atomic_load_explicit(p, memory_order_relaxed)
-#define SET_LOOSE(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
 
 /* The first completion that was neither polled nor told of; may be the tail. */
 static uint32_t cq_untold(struct sr_shm_cq *cq)
@@ -88,30 +80,35 @@ static int cq_full(struct sr_shm_cq *cq, uint32_t tail)
 	return tail - cq->head_seen >= cq->cap;
 }
 
-static uint64_t now_ns(void)
+/* Is the data so short that the entry is one line of the cache, the one that the poll looks at anyway? */
+static int is_short(const struct sr_shm_cq *cq, const struct sr_cqe *cqe)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	return cqe->flags & SR_CQE_INLINED && cqe->byte_len <= SR_CQE_SHORT_DATA && !(cq->flags & SR_CQ_STAMPED);
 }
 
-/* With the position last, and before armed is looked at. */
-static void cq_store(struct sr_shm_cq *cq, uint32_t tail, const struct sr_cqe *cqe, int notifies)
+/*
+ * With the position last, and the tail before armed is looked at. The owner watches the line: it is put together elsewhere, and no
+ * locked instruction stands between its stores, or he would have it back before the last.
+ */
+static void cq_store(struct sr_shm_cq *cq, uint32_t tail, struct sr_cqe *cqe, int notifies)
 {
 	struct sr_cqe *to = sr_cq_slot(cq, tail);
 
-	memcpy(to, cqe, offsetof(struct sr_cqe, position));
-	to->flags |= notifies ? SR_CQE_NOTIFIES : 0;
+	cqe->flags |= notifies ? SR_CQE_NOTIFIES : 0;
 	if (unlikely(cq->flags & SR_CQ_STAMPED))
-		to->timestamp = now_ns();
-	if (cqe->flags & SR_CQE_INLINED)
+		cqe->timestamp = sr_now_ns();
+	if (is_short(cq, cqe)) {
+		memcpy(cqe, cqe->data, SR_CQE_SHORT_DATA);
+		cqe->flags |= SR_CQE_SHORT;
+	} else if (cqe->flags & SR_CQE_INLINED) {
 		memcpy(to->data, cqe->data, sizeof(to->data));
-	atomic_store(&to->position, tail + 1);
-	atomic_store_explicit(&cq->tail, tail + 1, memory_order_relaxed);
+	}
+	memcpy(to, cqe, offsetof(struct sr_cqe, position));
+	atomic_store_explicit(&to->position, tail + 1, memory_order_release);
+	atomic_store(&cq->tail, tail + 1);
 }
 
-int sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
+int sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, struct sr_cqe *cqe,
 	       int solicited)
 {
 	int full, notifies = solicited || cqe->status != IBV_WC_SUCCESS;
@@ -174,16 +171,29 @@ static void place(struct sr_context *ctx, struct sr_rq *rq, uint32_t pd, const c
 	}
 }
 
+static uint64_t wr_id_of(struct sr_rq *rq, const struct sr_cqe *c)
+{
+	return c->flags & SR_CQE_SHORT ? sr_rq_slot(rq->shm, c->rq_slot - 1)->wr_id : c->wr_id;
+}
+
+static const char *inlined(const struct sr_cqe *c)
+{
+	return c->flags & SR_CQE_SHORT ? (const char *)c : c->data;
+}
+
 /* A receive of an SRQ of extended connections: the queue pair may be another context's. */
-static void take_shared(struct sr_context *ctx, const struct sr_cqe *c)
+static uint64_t take_shared(struct sr_context *ctx, const struct sr_cqe *c)
 {
 	struct sr_srq *srq = ctx->srqs.object[c->number];
+	uint64_t wr_id;
 
 	if (!srq)
-		return;
+		return 0;
+	wr_id = wr_id_of(&srq->rq, c);
 	if (c->flags & SR_CQE_INLINED)
-		place(ctx, &srq->rq, srq->rq.shm->pd, c->data, c);
+		place(ctx, &srq->rq, srq->rq.shm->pd, inlined(c), c);
 	sr_rq_give(&srq->rq, c);
+	return wr_id;
 }
 
 /* Of a flush the dead may have done a part only: when the poll is over, we see to the rest. */
@@ -195,23 +205,23 @@ static void failure_seen(struct sr_context *ctx, struct sr_qp *qp)
 	}
 }
 
-void sr_cqe_take(struct sr_context *ctx, const struct sr_cqe *c)
+uint64_t sr_cqe_take(struct sr_context *ctx, const struct sr_cqe *c)
 {
 	struct sr_qp *qp;
+	uint64_t wr_id;
 
-	if (unlikely(c->flags & SR_CQE_SRQ)) {
-		take_shared(ctx, c);
-		return;
-	}
+	if (unlikely(c->flags & SR_CQE_SRQ))
+		return take_shared(ctx, c);
 	qp = ctx->qps.object[c->number];
 	if (!qp)
-		return;
+		return c->wr_id;
 	if (!c->rq_slot) {
 		atomic_store_explicit(&qp->shm->sq_freed, c->seq + 1, memory_order_release);
-		return;
+		return c->wr_id;
 	}
+	wr_id = wr_id_of(qp->rq, c);
 	if (c->flags & SR_CQE_INLINED) {
-		place(ctx, qp->rq, qp->shm->pd, c->data, c);
+		place(ctx, qp->rq, qp->shm->pd, inlined(c), c);
 	} else if (c->bounce) {
 		place(ctx, qp->rq, qp->shm->pd, (char *)sr_at(ctx->seg, qp->shm->bounce) +
 		      (c->bounce - 1u) * SR_BOUNCE_UNIT, c);
@@ -220,11 +230,12 @@ void sr_cqe_take(struct sr_context *ctx, const struct sr_cqe *c)
 	sr_rq_give(qp->rq, c);
 	if (unlikely(c->status != IBV_WC_SUCCESS))
 		failure_seen(ctx, qp);
+	return wr_id;
 }
 
-static void wc_fill(const struct sr_cqe *c, struct ibv_wc *wc)
+static void wc_fill(const struct sr_cqe *c, uint64_t wr_id, struct ibv_wc *wc)
 {
-	wc->wr_id = c->wr_id;
+	wc->wr_id = wr_id;
 	wc->status = c->status;
 	wc->opcode = c->opcode;
 	wc->vendor_err = 0;
@@ -239,44 +250,6 @@ static void wc_fill(const struct sr_cqe *c, struct ibv_wc *wc)
 	wc->dlid_path_bits = 0;
 }
 
-/*
- * There is no hardware that works while a program spins: on a host with more spinners than processors the one that
- * is waited for may need this one's. How many empty polls go before a yield follows from what came of the last: if
- * it brought the completion, fewer, for both share a processor; if spinning did, more. Yields in vain become seldom: UCX polls under a
- * spin lock that its other threads wait for, and while we are away with it they get nothing done.
- *
- * The yield comes before the look at the queue that follows: an empty answer is never older than it. A program takes that for an order of
- * events: what it sees elsewhere after it (rdma_cm's disconnection) came after all completions.
- */
-void sr_cq_polled(struct sr_cq *cq, int got)
-{
-	uint32_t empty = LOOSE(&cq->empty_polls), spins = LOOSE(&cq->spins), yielded = LOOSE(&cq->yielded);
-
-	if (got) {
-		if (yielded && !empty)
-			SET_LOOSE(&cq->spins, spins > SPINS_MAX ? SPINS_MAX : spins > 2 * SPINS_MIN ? spins / 2 : SPINS_MIN);
-		else if (empty && spins < SPINS_MAX)
-			SET_LOOSE(&cq->spins, spins * 2);
-		if (empty | yielded) {
-			SET_LOOSE(&cq->empty_polls, 0);
-			SET_LOOSE(&cq->yielded, 0);
-		}
-		return;
-	}
-	SET_LOOSE(&cq->empty_polls, ++empty < spins ? empty : 0);
-	if (empty < spins)
-		return;
-	if (yielded && spins < SPINS_IN_VAIN)
-		SET_LOOSE(&cq->spins, spins * 2);
-	SET_LOOSE(&cq->yielded, 1); /* with no empty poll since: due */
-}
-
-void sr_cq_polling(struct sr_cq *cq)
-{
-	if (unlikely(LOOSE(&cq->yielded) && !LOOSE(&cq->empty_polls)))
-		sched_yield();
-}
-
 static inline int ring_poll(struct sr_context *ctx, struct sr_cq *cq, int n, struct ibv_wc *wc)
 {
 	struct sr_shm_cq *shm = cq->shm;
@@ -284,17 +257,17 @@ static inline int ring_poll(struct sr_context *ctx, struct sr_cq *cq, int n, str
 	uint32_t head;
 	int got = 0;
 
-	lock_acquire(&cq->poll);
+	sr_thread_lock(&cq->poll);
 	head = atomic_load_explicit(&shm->head, memory_order_relaxed);
 	while (got < n) {
 		c = &cq->ring[head & cq->mask];
 		if (atomic_load_explicit(&c->position, memory_order_acquire) != head + 1)
 			break;
-		sr_cqe_take(ctx, c);
-		wc_fill(c, &wc[got++]);
+		wc_fill(c, sr_cqe_take(ctx, c), &wc[got]);
+		got++;
 		atomic_store_explicit(&shm->head, ++head, memory_order_release);
 	}
-	lock_release(&cq->poll);
+	sr_thread_unlock(&cq->poll);
 	return got;
 }
 
@@ -343,9 +316,9 @@ int sr_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 			break;
 		want = (seen & ~(uint64_t)SR_NOTIFY_STATE) | (solicited_only ? SR_ARMED_SOLICITED : SR_ARMED_ANY);
 	} while (!atomic_compare_exchange_weak(&shm->notify, &seen, want));
-	/* A producer stores the position before it looks whether we are armed: one of us sees the other. */
+	/* A producer moves the tail before it looks whether we are armed: one of us sees the other. */
 	untold = cq_untold(shm);
-	if (atomic_load(&sr_cq_slot(shm, untold)->position) == untold + 1)
+	if (atomic_load(&shm->tail) != untold || atomic_load(&sr_cq_slot(shm, untold)->position) == untold + 1)
 		sr_cq_catch_up(ctx, shm);
 	return 0;
 }
@@ -356,7 +329,7 @@ void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, uint32_t number, uint
 	struct sr_shm_cq *shm = cq->shm;
 	uint32_t head, tail, from, to;
 
-	lock_acquire(&cq->poll);
+	sr_thread_lock(&cq->poll);
 	sr_cq_lock(ctx, shm);
 	head = atomic_load(&shm->head);
 	tail = atomic_load(&shm->tail);
@@ -375,5 +348,5 @@ void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, uint32_t number, uint
 	}
 	atomic_store(&shm->head, to);
 	rlock_release(&shm->lock);
-	lock_release(&cq->poll);
+	sr_thread_unlock(&cq->poll);
 }

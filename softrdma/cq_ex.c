@@ -28,9 +28,8 @@ static int entry_take(struct sr_cq *cq)
 
 	if (atomic_load_explicit(&c->position, memory_order_acquire) != head + 1)
 		return ENOENT;
-	sr_cqe_take(sr_context(cq->cq.context), c);
+	cq->ex.wr_id = sr_cqe_take(sr_context(cq->cq.context), c);
 	cq->current = c;
-	cq->ex.wr_id = c->wr_id;
 	cq->ex.status = c->status;
 	return 0;
 }
@@ -54,20 +53,20 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 	sr_cq_polling(cq);
 	if (sr_wants_progress(ctx))
 		sr_progress(ctx);
-	lock_acquire(&cq->poll);
+	sr_thread_lock(&cq->poll);
 	err = entry_take(cq);
 	if (unlikely(atomic_load_explicit(&cq->net, memory_order_relaxed))) {
 		if (err) {
-			lock_release(&cq->poll);
+			sr_thread_unlock(&cq->poll);
 			sr_net_poll(ctx);
-			lock_acquire(&cq->poll);
+			sr_thread_lock(&cq->poll);
 			err = entry_take(cq);
 		}
 		if (!err)
 			sr_net_polled(ctx);
 	}
 	if (err)
-		lock_release(&cq->poll);
+		sr_thread_unlock(&cq->poll);
 	sr_cq_polled(cq, !err);
 	return err;
 }
@@ -85,7 +84,7 @@ static void end_poll(struct ibv_cq_ex *ex)
 	struct sr_cq *cq = sr_cq_of(ex);
 
 	entry_give(cq);
-	lock_release(&cq->poll);
+	sr_thread_unlock(&cq->poll);
 }
 
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)

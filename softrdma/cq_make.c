@@ -160,7 +160,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	ring = ring_alloc(ctx, mask);
 	if (!ring)
 		return ENOMEM;
-	lock_acquire(&cq->poll);
+	sr_thread_lock(&cq->poll);
 	sr_cq_lock(ctx, cq->shm);
 	if ((uint32_t)cqe < atomic_load(&cq->shm->tail) - atomic_load(&cq->shm->head))
 		err = EINVAL;
@@ -171,7 +171,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 		ring = ring_move(cq, ring, mask);
 	}
 	rlock_release(&cq->shm->lock);
-	lock_release(&cq->poll);
+	sr_thread_unlock(&cq->poll);
 	lock_acquire(&ctx->lock);
 	sr_shm_free(ctx, ring, ring_size(unused));
 	lock_release(&ctx->lock);

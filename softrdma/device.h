@@ -95,7 +95,7 @@ int sr_region_is_bound(struct sr_context *ctx, uint32_t key);
 
 /* cq.c */
 /* -EOVERFLOW: there was no room, and it is lost. */
-int sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, const struct sr_cqe *cqe,
+int sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, struct sr_cqe *cqe,
 	       int solicited);
 static inline uint32_t sr_cq_armed(struct sr_shm_cq *cq)
 {
@@ -109,9 +109,9 @@ void sr_cq_catch_up(struct sr_context *ctx, struct sr_shm_cq *cq);
 void sr_cq_lock(struct sr_context *ctx, struct sr_shm_cq *cq);
 int sr_cq_contains(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t qpn, uint32_t seq, int receive);
 void sr_cq_purge(struct sr_context *ctx, struct sr_cq *cq, uint32_t number, uint32_t flag, struct sr_rq *rq);
-/* What a completion brings: its data, and its queue's place. */
-void sr_cqe_take(struct sr_context *ctx, const struct sr_cqe *c);
-/* After a poll: a spinner may have to let others work. */
+/* What a completion brings: its data, and its queue's place. Gives its wr_id. */
+uint64_t sr_cqe_take(struct sr_context *ctx, const struct sr_cqe *c);
+/* spin.c: before and after a poll. A spinner may have to let others work. */
 void sr_cq_polling(struct sr_cq *cq);
 void sr_cq_polled(struct sr_cq *cq, int got);
 int sr_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);

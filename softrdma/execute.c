@@ -206,8 +206,8 @@ int sr_complete(struct sr_run *r, struct sr_wqe *w, uint32_t seq, int status, ui
 				     .byte_len = len, .qpn = q->qpn, .seq = seq, .number = q->number };
 		lost = sr_cq_push(r->ctx, r->src, sr_at(r->src->seg, q->send_cq), &c, 0);
 	}
-	atomic_store(&q->sq_head, seq + 1);
-	atomic_store(&q->stall, SR_STALL_NONE);
+	atomic_store_explicit(&q->sq_head, seq + 1, memory_order_release);
+	atomic_store_explicit(&q->stall, SR_STALL_NONE, memory_order_release);
 	return lost;
 }
 

@@ -64,6 +64,9 @@ struct sr_channel {
 	_Atomic uint32_t sleepers; /* that no timer wakes */
 };
 
+/* After the empty polls that call for one; what came of it. */
+enum sr_yield { SR_YIELD_NONE, SR_YIELD_DUE, SR_YIELD_ALONE, SR_YIELD_SHARED };
+
 struct sr_cq {
 	union {
 		struct ibv_cq cq;
@@ -82,7 +85,7 @@ struct sr_cq {
 	uint32_t number;
 	_Atomic uint32_t empty_polls; /* since the last yield; these three are about right when several threads poll */
 	_Atomic uint32_t spins;	      /* empty polls to a yield */
-	_Atomic uint32_t yielded;     /* by the last poll */
+	_Atomic uint32_t yielded;     /* enum sr_yield */
 	_Atomic uint32_t acked, async_acked, async_taken;
 	_Atomic uint32_t ending; /* somebody waits for the last to be acknowledged */
 	_Atomic uint32_t users;

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/arch/x86_64/cpu.h"
 #include "softrdma/device.h"
 
 static size_t rq_head_size(uint32_t mask)
@@ -72,14 +73,15 @@ void sr_rq_give(struct sr_rq *rq, const struct sr_cqe *c)
 {
 	uint32_t slot = c->rq_slot - 1;
 
+	arch_prefetch_write(sr_rq_slot(rq->shm, slot)); /* it is filled anew next */
 	/* For who looks after a death whether the receive is used. */
 	if (rq->shm->shared)
 		atomic_fetch_add(&sr_rq_slot(rq->shm, slot)->round, 1);
 	else
 		atomic_store_explicit(&rq->shm->polled, c->seq + 1, memory_order_release);
-	lock_acquire(&rq->lock);
+	sr_thread_lock(&rq->lock);
 	rq->free[rq->nr_free++] = slot;
-	lock_release(&rq->lock);
+	sr_thread_unlock(&rq->lock);
 }
 
 static int post_one(struct sr_rq *rq, const struct ibv_recv_wr *wr)
@@ -112,13 +114,13 @@ static int post_list(struct sr_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_w
 {
 	int err = 0;
 
-	lock_acquire(&rq->lock);
+	sr_thread_lock(&rq->lock);
 	for (; wr && !err; wr = wr->next) {
 		err = post_one(rq, wr);
 		if (err)
 			*bad = wr;
 	}
-	lock_release(&rq->lock);
+	sr_thread_unlock(&rq->lock);
 	return err;
 }
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/arch/x86_64/cpu.h"
 #include "softrdma/device.h"
 
 static int is_atomic(uint32_t opcode)
@@ -139,6 +140,25 @@ int sr_qp_sends(const struct sr_qp *qp)
 	return state == IBV_QPS_RTS || state == IBV_QPS_ERR || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
 }
 
+/*
+ * What a message needs of the other end was written there last: its completion queue's line, and the next receive. They
+ * travel while the request is put together, not one after the other when each is needed.
+ */
+static void fetch_ahead(struct sr_qp *qp)
+{
+	struct sr_peer *p = atomic_load_explicit(&qp->peer, memory_order_relaxed);
+	struct sr_shm_qp *d = p && !p->local ? sr_qp_find(p->seg, qp->shm->dest_qpn) : NULL;
+	struct sr_shm_rq *rq;
+
+	if (!d || !d->rq || !d->recv_cq)
+		return;
+	arch_prefetch_write(&((struct sr_shm_cq *)sr_at(p->seg, d->recv_cq))->lock);
+	rq = sr_at(p->seg, d->rq);
+	__builtin_prefetch(&rq->tail);
+	if (!rq->shared)
+		__builtin_prefetch(sr_rq_slot(rq, sr_rq_number(rq, atomic_load_explicit(&rq->head, memory_order_relaxed))));
+}
+
 static int post_list(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad, enum ibv_mw_type window)
 {
 	struct sr_qp *qp = sr_qp(ibqp);
@@ -150,6 +170,8 @@ static int post_list(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_sen
 		return EINVAL;
 	}
 	sr_sq_lock(ctx, &ctx->self, qp->shm);
+	if (wr && OP(wr->opcode & 31) & SENDS)
+		fetch_ahead(qp);
 	for (; wr; wr = wr->next) {
 		err = post_one(ctx, qp, wr, window);
 		if (unlikely(err)) {

@@ -22,7 +22,7 @@
 #include "softrdma/rlock.h"
 
 #define SR_MAGIC 0x616d647274666f73ull /* "softrdma" */
-#define SR_LAYOUT 4
+#define SR_LAYOUT 5
 #define SR_SEG_SIZE (1ull << 32)
 
 #define SR_CTX_BITS 10
@@ -146,7 +146,10 @@ struct sr_sge {
 	uint32_t lkey;
 };
 
-enum sr_cqe_flag { SR_CQE_INLINED = 1, SR_CQE_SRQ = 2, SR_CQE_NOTIFIES = 4 };
+enum sr_cqe_flag { SR_CQE_INLINED = 1, SR_CQE_SRQ = 2, SR_CQE_NOTIFIES = 4, SR_CQE_SHORT = 8 };
+
+/* SR_CQE_SHORT: the data stands in place of wr_id, which the receive has too, and of the timestamp. */
+#define SR_CQE_SHORT_DATA 16u
 
 struct sr_cqe {
 	uint64_t wr_id;
@@ -165,14 +168,15 @@ struct sr_cqe {
 	uint16_t slid;
 	uint16_t wc_flags;
 	uint8_t sl;
-	uint8_t flags; /* SR_CQE_INLINED: the data is below; SR_CQE_NOTIFIES: solicited, or an error */
+	uint8_t flags; /* SR_CQE_INLINED: the data is below, with SR_CQE_SHORT at the head; SR_CQE_NOTIFIES: solicited, or an error */
 	_Atomic uint32_t position; /* in the ring, + 1; stored last: the entry is there */
 	char data[SR_CQE_DATA];
 };
 _Static_assert(offsetof(struct sr_cqe, data) == 64 && sizeof(struct sr_cqe) == 128, "two cache lines");
+_Static_assert(offsetof(struct sr_cqe, timestamp) == 8 && offsetof(struct sr_cqe, status) == SR_CQE_SHORT_DATA, "at its head");
 
 struct sr_shm_cq {
-	struct rlock lock; /* producers */
+	/* Seldom written: both sides have it. */
 	uint32_t mask;	   /* ring slots - 1 */
 	uint32_t cap;	   /* completions that may wait */
 	uint32_t channel;  /* number + 1 of the owner's completion channel; 0: none */
@@ -180,7 +184,9 @@ struct sr_shm_cq {
 	uint32_t owner;	/* index of its context */
 	uint32_t flags; /* enum sr_cq_flag */
 	uint32_t mod_count; /* completions to an event; 0: no moderation */
+	uint64_t ring;	    /* from this struct; moves with the size, under both locks */
 	/* The producers' line: the owner, when it polls, touches nothing here. */
+	struct rlock lock __attribute__((aligned(64)));
 	_Atomic uint32_t tail;
 	_Atomic uint32_t told; /* an event has told of all completions before that */
 	_Atomic uint64_t notify; /* events counted << 2 | enum sr_armed, so that both change at once */
@@ -189,7 +195,6 @@ struct sr_shm_cq {
 	uint64_t mod_until; /* from then on one is enough */
 	_Atomic uint32_t head __attribute__((aligned(64)));  /* owner */
 	_Atomic uint32_t overrun; /* seldom written */
-	uint64_t ring;	    /* from this struct; moves with the size, under both locks */
 	struct sr_cqe first_ring[] __attribute__((aligned(64)));
 };
 

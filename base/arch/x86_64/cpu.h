@@ -16,6 +16,12 @@ static inline struct arch_cpuid arch_cpuid(uint32_t leaf, uint32_t subleaf)
 	return r;
 }
 
+/* Makes a line of the cache ours before it is written; no more than a hint, also to CPUs that do not know it. */
+static inline void arch_prefetch_write(const void *p)
+{
+	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
+}
+
 /* XCR0; only where CPUID.1:ECX.OSXSAVE is set. */
 static inline uint64_t arch_xcr0(void)
 {
