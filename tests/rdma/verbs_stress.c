@@ -6,13 +6,14 @@
  * every byte that arrives, the length, the immediate, the order, that each completion comes once, that what
  * fetch-and-add returns only grows, and at the end that the counters hold the exact sums.
  *
- *   verbs_stress [-p port] [-q connections] [-s largest message] [-n operations a connection] [-d depth] [-e] [-t threads]
+ *   verbs_stress [-p port] [-q connections] [-s largest message] [-n operations a connection] [-d depth] [-e | -E] [-t threads]
  *                [-r seed] [-S] [host]
  *
- * -e sleeps for completion events instead of polling; -t shares the connections among threads; -S: a thread's connections take from one
+ * -e sleeps for completion events instead of polling; -E in an epoll set of its own, edge by edge; -t shares the connections among threads; -S: a thread's connections take from one
  * shared queue of as many receives as each would have alone. Receives are few, so senders often wait for them. Status 0: all was right; 1: what was wrong is told; 77: there is no device.
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <getopt.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -194,11 +196,15 @@ static int poll_all(struct worker *w)
 
 static void sleep_for_event(struct worker *w)
 {
+	struct epoll_event event;
 	struct ibv_cq *cq;
 	void *cq_context;
 	uint32_t i;
 
-	must(!ibv_get_cq_event(w->channel, &cq, &cq_context), "ibv_get_cq_event");
+	while (ibv_get_cq_event(w->channel, &cq, &cq_context)) {
+		must(errno == EAGAIN && options.epoll, "ibv_get_cq_event");
+		must(epoll_wait(w->epoll, &event, 1, -1) == 1 && event.data.ptr == w, "epoll_wait");
+	}
 	i = cq == w->cqs[0] ? 0 : 1;
 	if (cq != w->cqs[i])
 		wrong("an event of a queue that is none of ours");
@@ -257,7 +263,7 @@ static void parse(int argc, char **argv)
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "p:q:s:n:d:r:t:eS")) != -1) {
+	while ((c = getopt(argc, argv, "p:q:s:n:d:r:t:eES")) != -1) {
 		switch (c) {
 		case 'p': options.port = (uint16_t)atoi(optarg); break;
 		case 'q': options.qps = (uint32_t)atoi(optarg); break;
@@ -267,6 +273,7 @@ static void parse(int argc, char **argv)
 		case 'r': options.seed = (uint32_t)atoi(optarg); break;
 		case 't': options.threads = (uint32_t)atoi(optarg); break;
 		case 'e': options.events = 1; break;
+		case 'E': options.events = options.epoll = 1; break;
 		case 'S': options.shared = 1; break;
 		default: exit(2);
 		}

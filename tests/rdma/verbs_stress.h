@@ -50,12 +50,13 @@ struct options {
 	uint16_t port;
 	uint32_t qps, largest, depth, seed, threads;
 	uint64_t count;
-	int events, shared;
+	int events, epoll, shared;
 };
 
 /* Each thread has queues and a channel of its own, and every connection whose number leaves its own as remainder. */
 struct worker {
 	struct ibv_comp_channel *channel;
+	int epoll; /* -E */
 	struct ibv_cq *cqs[CQS];
 	uint64_t unacked[CQS];
 	struct ibv_srq *srq; /* -S; its receives lie in a pool of as many places */

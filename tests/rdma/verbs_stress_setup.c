@@ -2,12 +2,14 @@
 /* The device and its objects, and the connection over TCP by which the two sides tell each other of theirs. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -58,9 +60,20 @@ void tcp_exchange(const void *mine, void *other, size_t size)
 	}
 }
 
+static void watch_channel(struct worker *w)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = w };
+
+	w->epoll = epoll_create1(EPOLL_CLOEXEC);
+	must(fcntl(w->channel->fd, F_SETFL, O_NONBLOCK) == 0, "fcntl");
+	must(w->epoll >= 0 && epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->channel->fd, &event) == 0, "epoll_ctl");
+}
+
 static void worker_create(struct worker *w)
 {
 	w->channel = options.events ? ibv_create_comp_channel(context) : NULL;
+	if (options.epoll)
+		watch_channel(w);
 	for (uint32_t i = 0; i < CQS; i++) {
 		w->cqs[i] = ibv_create_cq(context, (int)(options.qps * options.depth * 2), NULL, w->channel, 0);
 		must(w->cqs[i] != NULL, "ibv_create_cq");
