@@ -57,6 +57,10 @@
  * found (destroyed, or not of this job) our sends end in errors of the device's in its own time; a timer may be infinite,
  * so after PATIENCE rounds what is left counts as pending.
  *
+ * SQD. Sends that have begun go on, those behind them do not: which of the unsignalled ones were executed no completion and no count of receives
+ * tells. Where all have completed nothing is left to tell; else, after PATIENCE rounds, the checkpoint is refused. SQE, of UC and UD: all is flushed, so
+ * quiet is as in RTS.
+ *
  * Names: "verbs/q" + number + address -> struct side, one value a publication; the newest (highest round) counts.
  */
 #include "plugins/verbs/verbs_internal.h"
@@ -237,6 +241,8 @@ static int qp_quiet(struct shadow_qp *qp, unsigned int round)
 		return (empty && !outstanding(&qp->rq)) || round >= PATIENCE;
 	if (!verbs_qp_connected(qp->real_state))
 		return 1;
+	if (qp->real_state == IBV_QPS_SQD && !empty)
+		return 0;
 	if (is_unreliable(qp))
 		return unreliable_quiet(qp, round);
 	switch (qp->peer) {
@@ -254,9 +260,9 @@ static int qp_drain(struct shadow_qp *qp, unsigned int round, int *more)
 	int named = qp->pub.qp_type != IBV_QPT_UD, r = 0; /* datagrams have no peer */
 
 	refresh(qp);
-	if (qp->real_state == IBV_QPS_SQD || qp->real_state == IBV_QPS_SQE)
-		return fermata_fail(-EOPNOTSUPP, "QP 0x%x is in state %s, which cannot be saved yet", qp->pub.qp_num,
-				    qp->real_state == IBV_QPS_SQD ? "SQD" : "SQE");
+	if (qp->real_state == IBV_QPS_SQD && outstanding(&qp->sq) && round >= PATIENCE)
+		return fermata_fail(-EOPNOTSUPP, "QP 0x%x is in state SQD with sends that have not completed, which cannot be saved yet",
+				    qp->pub.qp_num);
 	if (round == 0) {
 		qp->peer = PEER_UNKNOWN;
 		qp->will_send = qp->will_receive = qp->peer_sends = 0;

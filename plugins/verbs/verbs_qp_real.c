@@ -111,6 +111,35 @@ int verbs_qp_recreate(struct shadow_context *c, struct shadow_qp *qp)
 		      qp->attr_mask & (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS | IBV_QP_QKEY));
 }
 
+#define BREAK_NS 2000000000ull
+
+/*
+ * Into SQE nobody can move a queue pair: it goes there by a send that fails. Ours names memory that is none's; its completion is nobody's, and dropped.
+ */
+static int break_sends(struct shadow_qp *qp)
+{
+	struct shadow_cq *cq = shadow_cq(qp->pub.send_cq);
+	struct ibv_sge none = { 0, 8, 0 };
+	struct ibv_send_wr wr = { .wr_id = ~0ull, .opcode = IBV_WR_SEND, .sg_list = &none, .num_sge = 1,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	uint64_t until = raw_now_ns() + BREAK_NS;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr = { 0 };
+	int r = qp->pub.qp_type == IBV_QPT_UD ? verbs_datagram_noop(qp, &wr) : 0;
+
+	if (!r)
+		r = VERBS_DEVICE(qp->real->context->ops.post_send(qp->real, &wr, &bad));
+	cq->hush = 1;
+	while (!r && verbs_cq_keep(cq) >= 0) {
+		r = VERBS_DEVICE(verbs_backend.ibv_query_qp(qp->real, &attr, IBV_QP_STATE, &init));
+		if (attr.qp_state == IBV_QPS_SQE)
+			return verbs_cq_keep(cq) < 0 ? -ENOMEM : 0;
+		if (raw_now_ns() > until)
+			break;
+	}
+	return fermata_fail(-EIO, "QP 0x%x cannot be brought to state SQE again (error %d)", qp->pub.qp_num, r);
+}
+
 /* Everybody's names are known: connect, and give back the receives in their order. */
 int verbs_qp_reconnect(struct shadow_qp *qp)
 {
@@ -143,6 +172,10 @@ int verbs_qp_reconnect(struct shadow_qp *qp)
 	r = modify(qp, &attr, IBV_QPS_RTR, rtr);
 	if (!r && qp->real_state != IBV_QPS_RTR)
 		r = modify(qp, &attr, IBV_QPS_RTS, rts);
+	if (!r && qp->real_state == IBV_QPS_SQD) /* that it has drained was told in the former life, or is among the events */
+		r = modify(qp, &attr, IBV_QPS_SQD, 0);
+	if (!r && qp->real_state == IBV_QPS_SQE)
+		r = break_sends(qp);
 	return r;
 }
 

@@ -118,17 +118,72 @@ static void move(enum ibv_qp_state to)
 static void sqd_make(void)
 {
 	connected(IBV_QPT_RC);
+	send_works();
+	die_unless(!post_recv(&e, 0, 7, 8192, 64));
 	move(IBV_QPS_SQD);
 }
 
+/* What is posted in SQD waits there. */
 static void sqd_check(void)
 {
 	die_unless(state_of() == IBV_QPS_SQD);
+	die_unless(!post(&e, 0, 8, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+	expect_empty(e.scq);
+	expect_empty(e.rcq);
+	move(IBV_QPS_RTS);
+	good_wc(e.scq, 8);
+	good_wc(e.rcq, 7);
+	send_works();
 }
 
-static void sqd_unmake(void)
+static void sqd_sends_make(void)
 {
+	sqd_make();
+	die_unless(!post(&e, 0, 8, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+}
+
+static void sqd_sends_unmake(void)
+{
+	die_unless(state_of() == IBV_QPS_SQD);
 	move(IBV_QPS_RTS);
+	good_wc(e.scq, 8);
+	good_wc(e.rcq, 7);
+	send_works();
+}
+
+static void sqe_break(uint64_t id)
+{
+	uint32_t lkey = e.mr->lkey;
+
+	e.mr->lkey ^= 0x5a5a00;
+	die_unless(!post(&e, 0, id, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+	e.mr->lkey = lkey;
+}
+
+/* A send that failed, and one behind it, whose completions are not polled; a receive, which is still served. */
+static void sqe_make(void)
+{
+	connected(IBV_QPT_UC);
+	die_unless(!post_recv(&e, 0, 1, 4096, 64));
+	sqe_break(2);
+	die_unless(!post(&e, 0, 3, IBV_WR_SEND, 0, 64, 0, 0));
+	die_unless(state_of() == IBV_QPS_SQE && !ibv_req_notify_cq(e.scq, 0));
+}
+
+static void sqe_check(void)
+{
+	die_unless(state_of() == IBV_QPS_SQE);
+	expect_wc(e.scq, 2, IBV_WC_LOC_PROT_ERR);
+	expect_wc(e.scq, 3, IBV_WC_WR_FLUSH_ERR);
+	expect_empty(e.scq);
+	die_unless(!post(&e, 0, 4, IBV_WR_SEND, 0, 64, 0, 0));
+	expect_wc(e.scq, 4, IBV_WC_WR_FLUSH_ERR);
+	move(IBV_QPS_RTS);
+	fill(e.buf, 64, 3);
+	die_unless(!post(&e, 0, 5, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 5);
+	good_wc(e.rcq, 1);
+	die_unless(filled(e.buf + 4096, 64, 3));
 	send_works();
 }
 
@@ -195,7 +250,9 @@ static void send_inv_check(void)
 
 const struct object queue_objects[] = {
 	{ "shared receive queue", NULL, srq_make, srq_check, srq_unmake },
-	{ "SQD", "SQD", sqd_make, sqd_check, sqd_unmake },
+	{ "SQD", NULL, sqd_make, sqd_check, NULL },
+	{ "SQD with sends", "SQD with sends", sqd_sends_make, NULL, sqd_sends_unmake },
+	{ "SQE", NULL, sqe_make, sqe_check, NULL },
 	{ "ERR", NULL, err_make, err_check, NULL },
 	{ "local invalidation", NULL, local_inv_make, local_inv_check, NULL },
 	{ "SEND with invalidate", NULL, send_inv_make, send_inv_check, NULL },
