@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Device memory and regions in it: passed through, and not saved yet. */
+/*
+ * Device memory. No mapping of it is in the image, so its bytes are copied out at the dump, into memory that is, and back by a restart. Owns that copy, which goes when the job
+ * goes on.
+ */
 #include "plugins/verbs/verbs_internal.h"
-
-static struct shadow_dm *shadow_dm(struct ibv_dm *p)
-{
-	return container_of(p, struct shadow_dm, pub);
-}
 
 static int copy_to(struct ibv_dm *dm, uint64_t offset, const void *from, size_t length)
 {
@@ -40,7 +38,8 @@ static struct ibv_dm *alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_
 		dm->pub.context = context;
 		dm->pub.memcpy_to_dm = copy_to;
 		dm->pub.memcpy_from_dm = copy_from;
-		verbs_unsaved_add(context, UNSAVED_DM, 1);
+		dm->attr = *attr;
+		verbs_list_add(&shadow_context(context)->dms, &dm->link);
 	} else {
 		fermata_free(dm);
 		dm = NULL;
@@ -56,7 +55,8 @@ static int free_dm(struct ibv_dm *p)
 	int r = release ? VERBS_DEVICE(release(dm->real)) : EOPNOTSUPP;
 
 	if (!r) {
-		verbs_unsaved_add(p->context, UNSAVED_DM, -1);
+		verbs_list_del(&dm->link);
+		fermata_free(dm->copy);
 		fermata_free(dm);
 	}
 	return r;
@@ -75,4 +75,42 @@ void verbs_dm_fill(struct verbs_context *v)
 {
 	v->alloc_dm = alloc_dm;
 	v->free_dm = free_dm;
+}
+
+/* At the dump: everything is at rest. */
+int verbs_dm_settle(struct shadow_dm *dm)
+{
+	int r;
+
+	if (!dm->copy)
+		dm->copy = fermata_alloc(dm->attr.length);
+	if (!dm->copy)
+		return fermata_fail(-ENOMEM, "no memory for the %zu bytes of a piece of device memory", dm->attr.length);
+	r = copy_from(dm->copy, &dm->pub, 0, dm->attr.length);
+	return r ? fermata_fail(-r, "device memory of %zu bytes cannot be read (error %d)", dm->attr.length, r) : 0;
+}
+
+void verbs_dm_resume(void)
+{
+	struct shadow_context *c;
+	struct shadow_dm *dm;
+
+	for_each_context(c)
+		list_each(dm, &c->dms, link) {
+			fermata_free(dm->copy);
+			dm->copy = NULL;
+		}
+}
+
+int verbs_dm_recreate(struct shadow_context *c, struct shadow_dm *dm)
+{
+	struct ibv_dm *(*alloc)(struct ibv_context *, struct ibv_alloc_dm_attr *) = VERBS_REAL_OP(c->real, alloc_dm);
+	int r;
+
+	dm->real = alloc ? VERBS_DEVICE(alloc(c->real, &dm->attr)) : verbs_unsupported();
+	if (!dm->real)
+		return fermata_fail(-errno, "%zu bytes of device memory on %s cannot be had again (error %d)", dm->attr.length,
+				    c->device->pub.name, errno);
+	r = copy_to(&dm->pub, 0, dm->copy, dm->attr.length);
+	return r ? fermata_fail(-r, "device memory of %zu bytes cannot be written (error %d)", dm->attr.length, r) : 0;
 }

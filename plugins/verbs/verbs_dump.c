@@ -155,6 +155,7 @@ int verbs_dump(struct fermata_sink *sink)
 	struct shadow_context *c;
 	struct shadow_channel *ch;
 	struct shadow_srq *srq;
+	struct shadow_dm *dm;
 	int r;
 
 	if (list_empty(&verbs_contexts))
@@ -168,6 +169,8 @@ int verbs_dump(struct fermata_sink *sink)
 		r = binds_wait(c);
 		list_each(srq, &c->srqs, link)
 			r = r ? r : verbs_srq_settle(srq);
+		list_each(dm, &c->dms, link)
+			r = r ? r : verbs_dm_settle(dm);
 		r = r ? r : verbs_events_settle(c);
 		if (r)
 			return r;

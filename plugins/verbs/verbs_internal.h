@@ -87,6 +87,8 @@ void verbs_devices_lock(void); /* around a fork */
 void verbs_devices_unlock(void);
 int verbs_context_recreate(struct shadow_context *c);
 int verbs_pd_recreate(struct shadow_context *c, struct shadow_pd *pd);
+int verbs_td_recreate(struct shadow_context *c, struct shadow_td *td);
+int verbs_dm_recreate(struct shadow_context *c, struct shadow_dm *dm);
 int verbs_mr_recreate(struct shadow_context *c, struct shadow_mr *mr);
 int verbs_channel_recreate(struct shadow_context *c, struct shadow_channel *ch);
 int verbs_cq_recreate(struct shadow_context *c, struct shadow_cq *cq);
@@ -95,6 +97,8 @@ int verbs_qp_reconnect(struct shadow_qp *qp);
 int verbs_groups_join(struct shadow_qp *qp);
 int verbs_ah_recreate(struct shadow_ah *ah);
 int verbs_qp_refill(struct shadow_qp *qp);
+int verbs_dm_settle(struct shadow_dm *dm);
+void verbs_dm_resume(void); /* the copies go */
 int verbs_srq_settle(struct shadow_srq *srq); /* at the dump */
 int verbs_srq_recreate(struct shadow_context *c, struct shadow_srq *srq);
 int verbs_srq_refill(struct shadow_srq *srq);

@@ -10,7 +10,7 @@
 
 static _Atomic int any_iova; /* a region has an address of its own, or starts at 0 */
 
-enum mr_kind { MR_PLAIN, MR_IOVA, MR_IOVA2, MR_DEVICE /* memory: not saved yet */ };
+enum mr_kind { MR_PLAIN, MR_IOVA, MR_IOVA2, MR_DEVICE /* memory */ };
 
 static struct ibv_mr *real_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access,
 				    enum mr_kind kind)
@@ -70,10 +70,12 @@ static struct ibv_mr *mr_register(struct ibv_pd *p, void *addr, size_t length, u
 		mr->pub.pd = p;
 		mr->pub.addr = addr;
 		mr->pub.length = length;
+		mr->offset = iova;
 		mr->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : kind == MR_PLAIN ? (uintptr_t)addr : iova;
-		any_iova |= mr->iova != (uintptr_t)addr;
+		any_iova |= !dm && mr->iova != (uintptr_t)addr;
 		mr->access = access;
 		mr->kind = kind;
+		mr->dm = dm;
 		verbs_list_add(&shadow_context(p->context)->mrs, &mr->link);
 	} else {
 		fermata_free(mr);
@@ -85,8 +87,11 @@ static struct ibv_mr *mr_register(struct ibv_pd *p, void *addr, size_t length, u
 
 int verbs_mr_recreate(struct shadow_context *c, struct shadow_mr *mr)
 {
-	mr->real = VERBS_DEVICE(real_register(shadow_pd(mr->pub.pd)->real, mr->pub.addr, mr->pub.length, mr->iova,
-					      mr->access, (enum mr_kind)mr->kind));
+	struct ibv_pd *pd = shadow_pd(mr->pub.pd)->real;
+
+	mr->real = VERBS_DEVICE(mr->dm ? verbs_reg_dm_mr(pd, mr->dm, mr->offset, mr->pub.length, mr->access) :
+					 real_register(pd, mr->pub.addr, mr->pub.length, mr->iova, mr->access,
+						       (enum mr_kind)mr->kind));
 	return mr->real ? 0 : fermata_fail(-errno, "memory region %p+%zu (key 0x%x) cannot be registered on %s again "
 					   "(error %d): raise RLIMIT_MEMLOCK (ulimit -l)", mr->pub.addr,
 					   mr->pub.length, mr->pub.lkey, c->device->pub.name, errno);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Protection domains: nothing but their existence is kept. Thread and parent domains are passed through, and not saved yet. */
+/*
+ * Protection domains: nothing but their existence is kept. Thread domains, and parent domains, which stand in the list behind the domain that they are made of.
+ */
 #include "plugins/verbs/verbs_internal.h"
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
@@ -25,9 +27,27 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 	return pd ? &pd->pub : NULL;
 }
 
+static struct shadow_td *shadow_td(struct ibv_td *p)
+{
+	return container_of(p, struct shadow_td, pub);
+}
+
+static struct ibv_pd *real_parent(struct ibv_context *real, const struct ibv_parent_domain_init_attr *of)
+{
+	struct ibv_pd *(*alloc)(struct ibv_context *, struct ibv_parent_domain_init_attr *) =
+		VERBS_REAL_OP(real, alloc_parent_domain);
+	struct ibv_parent_domain_init_attr a = *of;
+
+	if (a.pd)
+		a.pd = shadow_pd(a.pd)->real;
+	if (a.td)
+		a.td = shadow_td(a.td)->real;
+	return alloc ? alloc(real, &a) : verbs_unsupported();
+}
+
 int verbs_pd_recreate(struct shadow_context *c, struct shadow_pd *pd)
 {
-	pd->real = VERBS_DEVICE(verbs_backend.ibv_alloc_pd(c->real));
+	pd->real = VERBS_DEVICE(pd->parent ? real_parent(c->real, &pd->of) : verbs_backend.ibv_alloc_pd(c->real));
 	return pd->real ? 0 : fermata_fail(-errno, "a protection domain on %s cannot be made again (error %d)",
 					   c->device->pub.name, errno);
 }
@@ -41,51 +61,43 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *p)
 	fermata_device_enter();
 	r = verbs_backend.ibv_dealloc_pd(pd->real);
 	if (!r) {
-		if (pd->parent)
-			verbs_unsaved_add(p->context, UNSAVED_DOMAIN, -1);
-		else
-			verbs_list_del(&pd->link);
+		verbs_list_del(&pd->link);
 		fermata_free(pd);
 	}
 	fermata_device_leave();
 	return r;
 }
 
-static struct shadow_td *shadow_td(struct ibv_td *p)
-{
-	return container_of(p, struct shadow_td, pub);
-}
-
 static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
 {
-	struct ibv_context *real = shadow_context(context)->real;
-	struct ibv_pd *(*alloc)(struct ibv_context *, struct ibv_parent_domain_init_attr *) =
-		VERBS_REAL_OP(real, alloc_parent_domain);
-	struct ibv_parent_domain_init_attr a = *attr;
+	struct shadow_context *c = shadow_context(context);
 	struct shadow_pd *pd;
 
-	if (!alloc)
-		return verbs_unsupported();
-	if (a.pd)
-		a.pd = shadow_pd(a.pd)->real;
-	if (a.td)
-		a.td = shadow_td(a.td)->real;
 	fermata_device_enter();
 	pd = fermata_alloc(sizeof(*pd));
 	if (!pd)
 		errno = ENOMEM;
 	else
-		pd->real = alloc(real, &a);
+		pd->real = real_parent(c->real, attr);
 	if (pd && pd->real) {
 		pd->pub = (struct ibv_pd){ .context = context, .handle = pd->real->handle };
 		pd->parent = 1;
-		verbs_unsaved_add(context, UNSAVED_DOMAIN, 1);
+		pd->of = *attr;
+		verbs_list_add(&c->pds, &pd->link);
 	} else {
 		fermata_free(pd);
 		pd = NULL;
 	}
 	fermata_device_leave();
 	return pd ? &pd->pub : NULL;
+}
+
+int verbs_td_recreate(struct shadow_context *c, struct shadow_td *td)
+{
+	struct ibv_td *(*alloc)(struct ibv_context *, struct ibv_td_init_attr *) = VERBS_REAL_OP(c->real, alloc_td);
+
+	td->real = alloc ? VERBS_DEVICE(alloc(c->real, &td->attr)) : verbs_unsupported();
+	return td->real ? 0 : fermata_fail(-errno, "a thread domain on %s cannot be made again (error %d)", c->device->pub.name, errno);
 }
 
 static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
@@ -104,7 +116,8 @@ static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_a
 		td->real = alloc(real, attr);
 	if (td && td->real) {
 		td->pub.context = context;
-		verbs_unsaved_add(context, UNSAVED_DOMAIN, 1);
+		td->attr = *attr;
+		verbs_list_add(&shadow_context(context)->tds, &td->link);
 	} else {
 		fermata_free(td);
 		td = NULL;
@@ -120,7 +133,7 @@ static int dealloc_td(struct ibv_td *p)
 	int r = dealloc ? VERBS_DEVICE(dealloc(td->real)) : EOPNOTSUPP;
 
 	if (!r) {
-		verbs_unsaved_add(p->context, UNSAVED_DOMAIN, -1);
+		verbs_list_del(&td->link);
 		fermata_free(td);
 	}
 	return r;

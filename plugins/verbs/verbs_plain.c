@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Objects that programs can use but that are not saved yet: queue pairs of extended connections or with creation flags, shared receive queues of such connections; windows,
- * device memory, thread and parent domains, domains of extended connections, completion queues with time stamps, which are counted. They are shadows as
+ * domains of extended connections, completion queues with time stamps, which are counted. They are shadows as
  * the others are, and work is posted and completed as theirs; a checkpoint while one is there is refused. No state.
  */
 #include "plugins/verbs/verbs_internal.h"
@@ -9,8 +9,6 @@
 static const char *const kinds[UNSAVED_KINDS] = {
 	[UNSAVED_XRCD] = "a domain of extended connections (XRC)",
 	[UNSAVED_MW] = "a memory window",
-	[UNSAVED_DM] = "device memory",
-	[UNSAVED_DOMAIN] = "a thread or parent domain",
 	[UNSAVED_CQ] = "a completion queue of a special kind (time stamps, overrun, domain)",
 };
 

@@ -2,7 +2,7 @@
 /*
  * The restart: every shadow gets a new object of the device, in the order in which they depend on each other.
  *
- *   RECREATE    device, context, PD, MR, channel, CQ, SRQ, QP (to INIT); publish what the old names mean now
+ *   RECREATE    device, context, TD, DM, PD, MR, channel, CQ, SRQ, QP (to INIT); publish what the old names mean now
  *   RECONNECT   learn everybody's names; arm or raise events; AH; receives; QP to RTR, RTS with the newest attributes
  *   REFILL      every receive of the job is posted: the sends that were not executed, in their order
  *
@@ -54,8 +54,14 @@ static int context_recreate(struct shadow_context *c)
 	struct shadow_cq *cq;
 	struct shadow_qp *qp;
 	struct shadow_pd *pd;
+	struct shadow_td *td;
+	struct shadow_dm *dm;
 	int r = verbs_context_recreate(c);
 
+	list_each(td, &c->tds, link)
+		r = r ? r : verbs_td_recreate(c, td);
+	list_each(dm, &c->dms, link)
+		r = r ? r : verbs_dm_recreate(c, dm);
 	list_each(pd, &c->pds, link)
 		r = r ? r : verbs_pd_recreate(c, pd);
 	list_each(mr, &c->mrs, link)
@@ -84,6 +90,7 @@ int verbs_recreate(const void *record, size_t len)
 		r = verbs_devices_renew();
 	for_each_context(c)
 		r = r ? r : context_recreate(c);
+	verbs_dm_resume();
 	return r ? r : verbs_fabric_publish();
 }
 

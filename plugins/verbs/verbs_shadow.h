@@ -41,7 +41,7 @@ struct shadow_device {
 };
 
 /* Kinds of objects, besides queue pairs, shared receive queues and address handles, that a checkpoint cannot save yet. */
-enum verbs_unsaved { UNSAVED_XRCD, UNSAVED_MW, UNSAVED_DM, UNSAVED_DOMAIN, UNSAVED_CQ, UNSAVED_KINDS };
+enum verbs_unsaved { UNSAVED_XRCD, UNSAVED_MW, UNSAVED_CQ, UNSAVED_KINDS };
 
 struct shadow_context {
 	char below[256];	 /* operations of newer headers: absent */
@@ -50,7 +50,7 @@ struct shadow_context {
 	struct ibv_context *real;
 	struct shadow_device *device;
 	struct list link;
-	struct list pds, mrs, channels, cqs, srqs, qps, ahs;
+	struct list pds, tds, dms, mrs, channels, cqs, srqs, qps, ahs;
 	_Atomic uint32_t unsaved[UNSAVED_KINDS]; /* verbs_plain.c */
 	struct lock async_lock;
 	int status; /* at the checkpoint: F_GETFL of the asynchronous descriptor, or -1 */
@@ -62,7 +62,8 @@ struct shadow_pd {
 	struct ibv_pd pub;
 	char behind[48];
 	struct ibv_pd *real;
-	int parent; /* a parent domain */
+	int parent; /* a parent domain, made of @of */
+	struct ibv_parent_domain_init_attr of;
 	struct list link;
 };
 
@@ -82,12 +83,17 @@ struct shadow_td {
 	struct ibv_td pub;
 	char behind[48];
 	struct ibv_td *real;
+	struct ibv_td_init_attr attr;
+	struct list link;
 };
 
 struct shadow_dm {
 	struct ibv_dm pub;
 	char behind[48];
 	struct ibv_dm *real;
+	struct ibv_alloc_dm_attr attr;
+	char *copy; /* of its bytes, from the dump to the end of the checkpoint or of the restart */
+	struct list link;
 };
 
 struct shadow_mr {
@@ -97,6 +103,8 @@ struct shadow_mr {
 	uint64_t iova;
 	uint32_t access;
 	uint32_t kind; /* which of the functions made it: verbs_mr.c */
+	struct ibv_dm *dm; /* in which it lies, from @offset on; or NULL */
+	uint64_t offset;
 	struct list link;
 };
 
@@ -231,6 +239,7 @@ static inline struct shadow_channel *shadow_channel(struct ibv_comp_channel *p)
 static inline struct shadow_cq *shadow_cq(struct ibv_cq *p) { return container_of(p, struct shadow_cq, pub); }
 static inline struct shadow_srq *shadow_srq(struct ibv_srq *p) { return container_of(p, struct shadow_srq, pub); }
 static inline struct shadow_ah *shadow_ah(struct ibv_ah *p) { return container_of(p, struct shadow_ah, pub); }
+static inline struct shadow_dm *shadow_dm(struct ibv_dm *p) { return container_of(p, struct shadow_dm, pub); }
 static inline struct shadow_xrcd *shadow_xrcd(struct ibv_xrcd *p) { return container_of(p, struct shadow_xrcd, pub); }
 static inline struct shadow_mw *shadow_mw(struct ibv_mw *p) { return container_of(p, struct shadow_mw, pub); }
 static inline struct shadow_qp *shadow_qp(struct ibv_qp *p) { return container_of(p, struct shadow_qp, pub); }

@@ -43,19 +43,37 @@ static void bind_unmake(void)
 	e.nqp = 0;
 }
 
+/* Its bytes are written by hand and by the fabric, through a region of its middle. */
 static void device_memory_make(void)
 {
-	struct ibv_alloc_dm_attr d = { .length = 4096 };
+	struct ibv_alloc_dm_attr d = { .length = 3 * 4096 };
 
 	connected(IBV_QPT_RC);
-	die_unless((dm = ibv_alloc_dm(e.ctx, &d)));
-	die_unless((mr = ibv_reg_dm_mr(e.pd, dm, 0, 64, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE)));
+	fill(e.buf, 64, 7);
+	die_unless((dm = ibv_alloc_dm(e.ctx, &d)) && !ibv_memcpy_to_dm(dm, 2 * 4096 + 1024, e.buf, 64));
+	die_unless((mr = ibv_reg_dm_mr(e.pd, dm, 4096, 4096, IBV_ACCESS_ZERO_BASED | ALL_ACCESS)));
 	die_unless(ibv_free_dm(dm)); /* not before its region */
+	e.other.addr = 0;
+	e.other.rkey = mr->rkey;
+	fill(e.buf, 64, 8);
+	die_unless(!post(&e, 0, 1, IBV_WR_RDMA_WRITE, 0, 64, 128, 0));
+}
+
+static void device_memory_check(void)
+{
+	die_unless(!ibv_memcpy_from_dm(e.buf + 4096, dm, 2 * 4096 + 1024, 64) && filled(e.buf + 4096, 64, 7));
+	die_unless(!ibv_memcpy_from_dm(e.buf + 4096, dm, 4096 + 128, 64) && filled(e.buf + 4096, 64, 8));
+	memset(e.buf, 0, 64);
+	die_unless(!post(&e, 0, 2, IBV_WR_RDMA_READ, 0, 64, 128, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 2);
+	die_unless(filled(e.buf, 64, 8));
+	e.other = e.me;
+	send_works();
 }
 
 static void device_memory_unmake(void)
 {
-	die_unless(!ibv_dereg_mr(mr) && !ibv_free_dm(dm));
+	die_unless(!shadow_dm(dm)->copy && !ibv_dereg_mr(mr) && !ibv_free_dm(dm));
 }
 
 static void rereg_make(void)
@@ -121,30 +139,40 @@ static void xrc_send_make(void)
 	end_open_as(&e, 1, SIZE, IBV_QPT_XRC_SEND);
 }
 
+/* A region and a queue pair belong to it. */
 static void parent_make(void)
 {
 	struct ibv_td_init_attr t = { 0 };
 	struct ibv_parent_domain_init_attr p = { 0 };
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC,
+					 .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } };
 
-	connected(IBV_QPT_RC);
+	end_open(&e, 1, SIZE);
+	init.send_cq = e.scq;
+	init.recv_cq = e.rcq;
 	die_unless((td = ibv_alloc_td(e.ctx, &t)));
 	p.pd = e.pd;
 	p.td = td;
 	die_unless((parent = ibv_alloc_parent_domain(e.ctx, &p)));
+	die_unless(!ibv_destroy_qp(e.qp[0]) && !ibv_dereg_mr(e.mr));
+	die_unless((e.mr = ibv_reg_mr(parent, e.buf, SIZE, ALL_ACCESS)) && (e.qp[0] = ibv_create_qp(parent, &init)));
+	e.me.qpn[0] = e.qp[0]->qp_num;
+	e.me.rkey = e.mr->rkey;
+	end_connect_to(&e, &e.me);
 }
 
 static void parent_unmake(void)
 {
-	die_unless(!ibv_dealloc_pd(parent) && !ibv_dealloc_td(td));
+	die_unless(!ibv_destroy_qp(e.qp[0]) && !ibv_dereg_mr(e.mr) && !ibv_dealloc_pd(parent) && !ibv_dealloc_td(td));
 }
 
 const struct object memory_objects[] = {
 	{ "memory window", "memory window", window_make, send_works, window_unmake },
 	{ "binding", "bind a memory window", bind_make, NULL, bind_unmake },
-	{ "device memory", "device memory", device_memory_make, send_works, device_memory_unmake },
+	{ "device memory", NULL, device_memory_make, device_memory_check, device_memory_unmake },
 	{ "changed region", NULL, rereg_make, rereg_check, rereg_unmake },
 	{ "XRC domain", "XRC", xrcd_make, send_works, xrcd_unmake },
 	{ "XRC queue pair", "XRC", xrc_send_make, NULL, qp_unmake },
-	{ "parent domain", "parent domain", parent_make, send_works, parent_unmake },
+	{ "parent domain", NULL, parent_make, send_works, parent_unmake },
 	{ 0 },
 };

@@ -19,6 +19,8 @@ static void device_drop(void)
 	struct shadow_srq *srq;
 	struct verbs_group *g;
 	struct shadow_ah *ah;
+	struct shadow_td *td;
+	struct shadow_dm *dm;
 	struct shadow_pd *pd;
 
 	fermata_device_enter();
@@ -39,8 +41,13 @@ static void device_drop(void)
 			die_unless(!verbs_backend.ibv_destroy_comp_channel(ch->real));
 		list_each(mr, &c->mrs, link)
 			die_unless(!verbs_backend.ibv_dereg_mr(mr->real));
-		list_each(pd, &c->pds, link)
-			die_unless(!verbs_backend.ibv_dealloc_pd(pd->real));
+		for (int parents = 1; parents >= 0; parents--)
+			list_each(pd, &c->pds, link)
+				die_unless(pd->parent != parents || !verbs_backend.ibv_dealloc_pd(pd->real));
+		list_each(td, &c->tds, link)
+			die_unless(!VERBS_REAL_OP(c->real, dealloc_td)(td->real));
+		list_each(dm, &c->dms, link)
+			die_unless(!VERBS_REAL_OP(c->real, free_dm)(dm->real));
 		die_unless(!verbs_backend.ibv_close_device(c->real));
 	}
 	fermata_device_leave();
