@@ -43,6 +43,17 @@ void sr_wake_socket_close(struct sr_context *ctx, uint32_t number, int fd)
 	close(fd);
 }
 
+int sr_socket(int domain, int type)
+{
+	int fd;
+
+	type |= SOCK_CLOEXEC | SOCK_NONBLOCK;
+	if (sr_is_preloaded())
+		return (int)RAW3(SYS_socket, domain, type, 0);
+	fd = socket(domain, type, 0);
+	return fd < 0 ? -errno : fd;
+}
+
 static void wake_forget(struct sr_wake *w)
 {
 	if (w->index)
@@ -53,7 +64,7 @@ static void wake_forget(struct sr_wake *w)
 /* A socket connected to that address takes the place of @w. */
 static void wake_remember(struct sr_wake *w, uint32_t index, uint32_t number, const struct sockaddr_un *sa, int len)
 {
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int fd = sr_socket(AF_UNIX, SOCK_DGRAM);
 
 	if (fd < 0)
 		return;

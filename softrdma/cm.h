@@ -80,6 +80,7 @@ enum cm_event_type {
 enum cm_state {
 	CM_IDLE,	   /* made */
 	CM_BOUND,	   /* has an address and a port */
+	CM_ADDR_QUERY,	   /* the other host is asked whether it is there */
 	CM_ADDR_RESOLVED,  /* has a device and a destination */
 	CM_ROUTE_RESOLVED, /* has a path */
 	CM_LISTENING,
@@ -119,6 +120,8 @@ struct cm_process {
 	struct cm_channel **channel; /* by descriptor */
 	uint32_t next_handle;
 	uint32_t request_s, answer_s; /* how long an id waits for the other end */
+	struct cm_net *net;	      /* other hosts; NULL: there are none, or not yet */
+	int net_asked;
 };
 
 struct cm_channel {
@@ -147,8 +150,9 @@ struct cm_id {
 	enum cm_state state;
 	union cm_addr src, dst;
 	union cm_addr claim; /* the address and port that are locked; family 0: none */
-	uint8_t claim_shared, reuse, afonly, ack_timeout, has_device, watched;
-	int sock; /* listens, or is the connection; -1 */
+	uint8_t claim_shared, reuse, afonly, ack_timeout, has_device, watched, is_far;
+	uint32_t query_ms; /* how long the other host may take */
+	int sock; /* listens, or is the connection, or asks for the other host; -1 */
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of the listening socket */
 	uint32_t events_reported;
 	struct cm_conn conn;
@@ -191,6 +195,7 @@ void *cm_handle_find(uint32_t handle, enum cm_kind kind);
 /* The channel of a descriptor of this process, or NULL. */
 struct cm_channel *cm_channel_find(int fd);
 int cm_watch(struct cm_channel *ch, int sock, uint32_t handle);
+int cm_watch_dial(struct cm_channel *ch, int sock, uint32_t handle); /* until it is connected */
 void cm_unwatch(struct cm_channel *ch, int sock);
 
 /* What the library's users call: cm_file.c, or who stands in front of it. Each -errno or its result. */
@@ -243,6 +248,10 @@ void cm_port_release(struct cm_id *id);
 void cm_port_sweep(void);
 /* A socket connected to who listens at @dst; -ECONNREFUSED: nobody; -EAGAIN: his backlog is full. */
 int cm_port_connect(struct cm_id *id, const union cm_addr *dst);
+/* The same at once, for whoever asks; state of the process is not touched. */
+int cm_port_knock(const char *dir, uint16_t ps, const union cm_addr *dst);
+/* A port space of a kind of address, as a number from 0 to 7. */
+uint32_t cm_port_space(uint16_t ps, const union cm_addr *a);
 
 /* cm_event.c */
 struct cm_event *cm_event_new(struct cm_id *id, uint32_t event, int status);
@@ -266,8 +275,22 @@ int cm_notify(struct cm_id *id, uint32_t event);
 int cm_send(struct cm_id *id, struct cm_message *m);
 int cm_send_bare(struct cm_id *id, uint8_t type, uint32_t reason);
 
+/* cm_net.c: other hosts */
+/* Makes what is needed for them; 0: there is no network. */
+int cm_net_here(void);
+void cm_net_stop(struct cm_net *net);
+/* A listener is to be found from other hosts. */
+void cm_net_listen(struct cm_id *id);
+void cm_net_unlisten(struct cm_id *id);
+/* A socket that leads to another host: where to, the request says that is sent first. */
+int cm_net_connect(void);
+/* Where a host is asked for a port's listener, @slot from 0 on. Length; 0: the address leads to no host. */
+socklen_t cm_net_address(uint16_t ps, const union cm_addr *dst, uint32_t slot, union cm_addr *ret);
+
 /* cm_resolve.c */
-int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst);
+int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst, uint32_t timeout_ms);
+/* What has been asked for the other host has an answer. */
+void cm_resolve_answered(struct cm_id *id);
 int cm_resolve_route(struct cm_id *id);
 
 /* cm_query.c */

@@ -2,7 +2,8 @@
 /*
  * Addresses of rdma_cm: IPv4, IPv6, and InfiniBand's own (AF_IB: a GID and a service). Every IP address of this host is
  * the device's. Which those are the kernel says: a datagram socket can be bound to them and to no other; such sockets
- * live within one call and are made raw. No state.
+ * live within one call and are made raw. But a host whose address on the network is one of the loopback's many shares these with
+ * other such hosts: its own, and 127.0.0.1, are its only ones there. No state.
  */
 #include "softrdma/cm.h"
 
@@ -146,6 +147,20 @@ static int ib_local(const union cm_addr *a)
 	return !memcmp(a->ib.addr, gid, 16) || !memcmp(a->ib.addr, loopback6, 16);
 }
 
+/* An address of the loopback's that is another host's. */
+static int is_others_loopback(const union cm_addr *a)
+{
+	uint32_t address, own, mask;
+	size_t n;
+
+	memcpy(&address, bytes(a, &n), sizeof(address));
+	address = __builtin_bswap32(address);
+	if (n != sizeof(address) || address >> 24 != IN_LOOPBACKNET || address == INADDR_LOOPBACK)
+		return 0;
+	own = sr_net_address(&mask);
+	return own >> 24 == IN_LOOPBACKNET && own != address;
+}
+
 int cm_address_local(const union cm_addr *a)
 {
 	union cm_addr try = *a;
@@ -153,6 +168,8 @@ int cm_address_local(const union cm_addr *a)
 
 	if (a->family == AF_IB)
 		return ib_local(a);
+	if (is_others_loopback(a))
+		return 0;
 	cm_address_set_port(&try, 0);
 	fd = raw_socket(a);
 	if (fd < 0)

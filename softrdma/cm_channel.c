@@ -98,6 +98,7 @@ static void *map_memory(size_t len)
 
 static void process_free(struct cm_process *p)
 {
+	cm_net_stop(p->net);
 	if (p->ports_fd >= 0)
 		close(p->ports_fd);
 	arena_free(&p->arena, p->object);
@@ -225,11 +226,21 @@ struct cm_channel *cm_channel_find(int fd)
 	return NULL;
 }
 
-int cm_watch(struct cm_channel *ch, int sock, uint32_t handle)
+static int watch(struct cm_channel *ch, int sock, uint32_t events, uint32_t handle)
 {
-	struct epoll_event ev = { .events = EPOLLIN, .data.u32 = handle };
+	struct epoll_event ev = { .events = events, .data.u32 = handle };
 
 	return (int)RAW4(SYS_epoll_ctl, ch->fd, EPOLL_CTL_ADD, sock, &ev);
+}
+
+int cm_watch(struct cm_channel *ch, int sock, uint32_t handle)
+{
+	return watch(ch, sock, EPOLLIN, handle);
+}
+
+int cm_watch_dial(struct cm_channel *ch, int sock, uint32_t handle)
+{
+	return watch(ch, sock, EPOLLOUT, handle);
 }
 
 void cm_unwatch(struct cm_channel *ch, int sock)

@@ -101,7 +101,7 @@ static int resolve_ip(struct cm_channel *ch, const void *in, size_t room)
 
 	ID_OF(ch, c);
 	err = err ? err : cm_address_take(&dst, &c->dst_addr, sizeof(c->dst_addr));
-	return err ? err : cm_resolve_addr(id, &src, &dst);
+	return err ? err : cm_resolve_addr(id, &src, &dst, c->timeout_ms);
 }
 
 static int resolve_any(struct cm_channel *ch, const void *in, size_t room)
@@ -112,7 +112,7 @@ static int resolve_any(struct cm_channel *ch, const void *in, size_t room)
 
 	ID_OF(ch, c);
 	err = err ? err : cm_address_take(&dst, &c->dst_addr, c->dst_size);
-	return err ? err : cm_resolve_addr(id, &src, &dst);
+	return err ? err : cm_resolve_addr(id, &src, &dst, c->timeout_ms);
 }
 
 static int resolve_route(struct cm_channel *ch, const void *in, size_t room)

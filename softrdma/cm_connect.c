@@ -106,7 +106,7 @@ int cm_connect(struct cm_id *id, const struct rdma_ucm_conn_param *p, const stru
 	id->conn.retry_count = m.h.retry_count;
 	id->conn.responder_resources = p->responder_resources;
 	id->conn.initiator_depth = p->initiator_depth;
-	sock = cm_port_connect(id, &id->dst);
+	sock = id->is_far ? cm_net_connect() : cm_port_connect(id, &id->dst);
 	if (sock == -ECONNREFUSED || sock == -EAGAIN)
 		return nobody(id, sock);
 	if (sock < 0)

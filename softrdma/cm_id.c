@@ -124,7 +124,10 @@ void cm_id_migrate(struct cm_id *id, struct cm_channel *to)
 	}
 	if (id->watched) {
 		cm_unwatch(id->channel, id->sock);
-		cm_watch(to, id->sock, id->handle);
+		if (id->state == CM_ADDR_QUERY)
+			cm_watch_dial(to, id->sock, id->handle);
+		else
+			cm_watch(to, id->sock, id->handle);
 	}
 	cm_timer_migrate(id, to);
 	cm_event_move(id, to);

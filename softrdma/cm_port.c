@@ -37,9 +37,9 @@
 #define ANY_BOTH 3ull
 #define ANY_IB 4ull
 
-static uint64_t ps_index(const struct cm_id *id, const union cm_addr *a)
+uint32_t cm_port_space(uint16_t ps, const union cm_addr *a)
 {
-	uint64_t i = id->ps == RDMA_PS_TCP ? 0 : id->ps == RDMA_PS_UDP ? 1 : id->ps == RDMA_PS_IPOIB ? 2 : 3;
+	uint32_t i = ps == RDMA_PS_TCP ? 0 : ps == RDMA_PS_UDP ? 1 : ps == RDMA_PS_IPOIB ? 2 : 3;
 
 	return a->family == AF_IB ? i + 4 : i;
 }
@@ -52,7 +52,7 @@ static int takes_both(const struct cm_id *id, const union cm_addr *a)
 /* The stretch of the file that @id has when it is at @a. */
 static struct flock stretch(const struct cm_id *id, const union cm_addr *a, short type)
 {
-	uint64_t at = ps_index(id, a) << 48 | (uint64_t)cm_address_port(a) << 32, len = 1;
+	uint64_t at = (uint64_t)cm_port_space(id->ps, a) << 48 | (uint64_t)cm_address_port(a) << 32, len = 1;
 
 	if (takes_both(id, a))
 		len = 2 * HALF;
@@ -148,10 +148,10 @@ static uint64_t listener_tag(const struct cm_id *id, const union cm_addr *a)
 	return a->family == AF_INET ? ANY4 : takes_both(id, a) ? ANY_BOTH : ANY6;
 }
 
-static int listener_path(const struct cm_id *id, const union cm_addr *a, uint64_t tag, struct sockaddr_un *sa)
+static int listener_path(const char *dir, uint16_t ps, const union cm_addr *a, uint64_t tag, struct sockaddr_un *sa)
 {
-	size_t n = fm_format(sa->sun_path, sizeof(sa->sun_path), "%s/cm-%u-%04x-%012lx", cm_process->dir,
-			     (unsigned int)ps_index(id, a), cm_address_port(a), (unsigned long)tag);
+	size_t n = fm_format(sa->sun_path, sizeof(sa->sun_path), "%s/cm-%u-%04x-%012lx", dir, cm_port_space(ps, a),
+			     cm_address_port(a), (unsigned long)tag);
 
 	sa->sun_family = AF_UNIX;
 	return n < sizeof(sa->sun_path) ? (int)(offsetof(struct sockaddr_un, sun_path) + n + 1) : -ENAMETOOLONG;
@@ -159,15 +159,13 @@ static int listener_path(const struct cm_id *id, const union cm_addr *a, uint64_
 
 static int seqpacket(void)
 {
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	return fd < 0 ? -errno : fd;
+	return sr_socket(AF_UNIX, SOCK_SEQPACKET);
 }
 
 static int listener_open(struct cm_id *id, uint32_t backlog)
 {
 	struct sockaddr_un sa = { 0 };
-	int len = listener_path(id, &id->src, listener_tag(id, &id->src), &sa), err;
+	int len = listener_path(cm_process->dir, id->ps, &id->src, listener_tag(id, &id->src), &sa), err;
 
 	if (len < 0)
 		return len;
@@ -208,9 +206,11 @@ int cm_port_listen(struct cm_id *id, uint32_t backlog)
 		return -EADDRINUSE;
 	id->claim_shared = 0;
 	err = listener_open(id, backlog);
-	if (!err)
-		cm_move(id, CM_LISTENING);
-	return err;
+	if (err)
+		return err;
+	cm_net_listen(id);
+	cm_move(id, CM_LISTENING);
+	return 0;
 }
 
 void cm_port_release(struct cm_id *id)
@@ -218,8 +218,10 @@ void cm_port_release(struct cm_id *id)
 	struct flock mine, other;
 	struct cm_id *o;
 
-	if (id->path[0])
+	if (id->path[0]) {
+		cm_net_unlisten(id);
 		unlink(id->path);
+	}
 	if (!id->claim.family)
 		return;
 	list_del(&id->bound_link);
@@ -275,10 +277,10 @@ static int same_user(int sock)
 	return !RAW5(SYS_getsockopt, sock, SOL_SOCKET, SO_PEERCRED, &c, &len) && c.uid == (uid_t)RAW0(SYS_geteuid);
 }
 
-static int try_listener(struct cm_id *id, const union cm_addr *dst, uint64_t tag)
+static int try_listener(const char *dir, uint16_t ps, const union cm_addr *dst, uint64_t tag)
 {
 	struct sockaddr_un sa = { 0 };
-	int len = listener_path(id, dst, tag, &sa), fd, err;
+	int len = listener_path(dir, ps, dst, tag, &sa), fd, err;
 
 	if (len < 0)
 		return len;
@@ -295,15 +297,15 @@ static int try_listener(struct cm_id *id, const union cm_addr *dst, uint64_t tag
 }
 
 /* Who listens at the very address comes before who listens at any. */
-static int try_listeners(struct cm_id *id, const union cm_addr *dst)
+int cm_port_knock(const char *dir, uint16_t ps, const union cm_addr *dst)
 {
-	int fd = try_listener(id, dst, cm_address_hash(dst) & 0xffffffffffffull);
+	int fd = try_listener(dir, ps, dst, cm_address_hash(dst) & 0xffffffffffffull);
 
 	if (dst->family == AF_IB)
-		return fd == -ECONNREFUSED ? try_listener(id, dst, ANY_IB) : fd;
+		return fd == -ECONNREFUSED ? try_listener(dir, ps, dst, ANY_IB) : fd;
 	if (fd == -ECONNREFUSED)
-		fd = try_listener(id, dst, dst->family == AF_INET ? ANY4 : ANY6);
-	return fd == -ECONNREFUSED ? try_listener(id, dst, ANY_BOTH) : fd;
+		fd = try_listener(dir, ps, dst, dst->family == AF_INET ? ANY4 : ANY6);
+	return fd == -ECONNREFUSED ? try_listener(dir, ps, dst, ANY_BOTH) : fd;
 }
 
 /* Has another process the port? */
@@ -321,11 +323,11 @@ static int taken_elsewhere(struct cm_id *id, const union cm_addr *dst)
 int cm_port_connect(struct cm_id *id, const union cm_addr *dst)
 {
 	struct timespec wait = { .tv_nsec = WIRE_TIME_NS };
-	int fd = try_listeners(id, dst), tries;
+	int fd = cm_port_knock(cm_process->dir, id->ps, dst), tries;
 
 	for (tries = 0; fd == -ECONNREFUSED && tries < WIRE_TIMES && taken_elsewhere(id, dst); tries++) {
 		RAW4(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &wait, 0);
-		fd = try_listeners(id, dst);
+		fd = cm_port_knock(cm_process->dir, id->ps, dst);
 	}
 	return fd;
 }

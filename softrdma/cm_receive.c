@@ -19,6 +19,7 @@
 #include "softrdma/device.h"
 
 #define REQUEST_WAIT_NS 10000000 /* a connected peer is about to send its request */
+#define CARRIED_WAIT_NS 900000000 /* as is this process's own thread (cm_net.c), which is not stopped while we run */
 
 enum { ENDED = 1 };
 
@@ -165,6 +166,14 @@ static void pending_readable(struct cm_channel *ch, struct cm_pending *p)
 	arena_free(&cm_process->arena, p);
 }
 
+static int is_carried(int sock)
+{
+	struct ucred c;
+	unsigned int len = sizeof(c);
+
+	return cm_process->net && !RAW5(SYS_getsockopt, sock, SOL_SOCKET, SO_PEERCRED, &c, &len) && c.pid == raw_getpid();
+}
+
 static void listener_readable(struct cm_id *listener)
 {
 	struct timespec wait = { .tv_nsec = REQUEST_WAIT_NS };
@@ -174,6 +183,8 @@ static void listener_readable(struct cm_id *listener)
 
 	if (sock < 0)
 		return;
+	if (is_carried(sock))
+		wait.tv_nsec = CARRIED_WAIT_NS;
 	RAW5(SYS_ppoll, &p, 1, &wait, 0, 0);
 	r = message_read(sock, &m);
 	if (!r)
@@ -313,6 +324,8 @@ void cm_receive(struct cm_channel *ch, uint32_t handle)
 		pending_readable(ch, p);
 	else if (id && id->state == CM_LISTENING)
 		listener_readable(id);
+	else if (id && id->state == CM_ADDR_QUERY)
+		cm_resolve_answered(id);
 	else if (id && id->sock >= 0)
 		connection_readable(id);
 }

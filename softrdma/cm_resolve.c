@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * From an address to a device and a path. There is one device and one port, and every address of this host is reached
- * through it; other hosts are not reached yet. The answers come as events, as if they had been asked for on a wire.
+ * through it, and so are other hosts if there is a network. The answers come as events, as if they had been asked for on a wire.
+ *
+ * Another host is asked whether it is there, as its hardware address would be asked for: by dialling the first port where it may listen.
+ * That it refuses is an answer as well. The socket of that is watched for its end alone, which is one event.
  */
 #include "softrdma/cm.h"
 
@@ -9,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/sys.h"
 #include "softrdma/device.h"
 
 /* @id gets the address that it speaks from: @src if the caller has one, else what the way to @dst says. */
@@ -70,7 +74,68 @@ static int is_multicast(const union cm_addr *a)
 	return a->family == AF_INET6 ? IN6_IS_ADDR_MULTICAST(&a->in6.sin6_addr) : a->ib.addr[0] == 0xff;
 }
 
-int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_addr *to)
+static int resolved(struct cm_id *id)
+{
+	cm_move(id, CM_ADDR_RESOLVED);
+	id->has_device = 1;
+	return cm_event_tell(id, CM_EVENT_ADDR_RESOLVED, 0);
+}
+
+/* Which names the other host has; where only an IPv6 address is known, its answer to the request tells. */
+static void names_take(struct cm_id *id, const union cm_addr *at)
+{
+	uint32_t address = 0;
+
+	if (at->family == AF_INET)
+		memcpy(&address, &at->in.sin_addr, sizeof(address));
+	else if (IN6_IS_ADDR_V4MAPPED(&at->in6.sin6_addr))
+		memcpy(&address, at->in6.sin6_addr.s6_addr + 12, sizeof(address));
+	if (address)
+		sr_first_names(__builtin_bswap32(address), id->conn.remote_gid, &id->conn.remote_lid);
+}
+
+static int query(struct cm_id *id, uint32_t timeout_ms)
+{
+	union cm_addr to;
+	socklen_t len = cm_net_here() ? cm_net_address(id->ps, &id->dst, 0, &to) : 0;
+	int err;
+
+	if (!len)
+		return cm_event_tell(id, CM_EVENT_ADDR_ERROR, -EHOSTUNREACH);
+	names_take(id, &to);
+	id->is_far = 1;
+	id->query_ms = timeout_ms ? timeout_ms : 1;
+	id->sock = sr_socket(to.family, SOCK_STREAM);
+	if (id->sock < 0)
+		return id->sock;
+	err = (int)RAW3(SYS_connect, id->sock, &to, len);
+	if (!err || err == -EINPROGRESS)
+		err = cm_watch_dial(id->channel, id->sock, id->handle);
+	if (err) {
+		cm_id_hang_up(id);
+		return err == -ECONNREFUSED ? resolved(id) : cm_event_tell(id, CM_EVENT_ADDR_ERROR, err);
+	}
+	id->watched = 1;
+	cm_move(id, CM_ADDR_QUERY);
+	return 0;
+}
+
+void cm_resolve_answered(struct cm_id *id)
+{
+	int err = 0;
+	socklen_t len = sizeof(err);
+
+	RAW5(SYS_getsockopt, id->sock, SOL_SOCKET, SO_ERROR, &err, &len);
+	cm_id_hang_up(id);
+	if (!err || err == ECONNREFUSED) {
+		resolved(id);
+		return;
+	}
+	cm_move(id, CM_BOUND);
+	cm_event_tell(id, CM_EVENT_ADDR_ERROR, -err);
+}
+
+int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_addr *to, uint32_t timeout_ms)
 {
 	union cm_addr dst = *to;
 	int err;
@@ -84,13 +149,12 @@ int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_a
 	if (err)
 		return err;
 	id->dst = dst;
+	id->is_far = 0;
 	if (!is_multicast(&dst) && !cm_address_local(&dst))
-		return cm_event_tell(id, CM_EVENT_ADDR_ERROR, -EHOSTUNREACH);
-	id->has_device = 1;
+		return query(id, timeout_ms);
 	id->conn.remote_lid = sr_lid();
 	cm_gid(id->conn.remote_gid);
-	cm_move(id, CM_ADDR_RESOLVED);
-	return cm_event_tell(id, CM_EVENT_ADDR_RESOLVED, 0);
+	return resolved(id);
 }
 
 int cm_resolve_route(struct cm_id *id)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The one place where an id's state changes, and the clock of those states that wait for the other end. On one host no message is lost, but its
- * receiver may be stopped, or never ask for its events: hardware gives up then, after its retries, and so do we.
+ * The one place where an id's state changes, and the clock of those states that wait for the other end. No message is lost, but its
+ * receiver may be stopped, or never ask for its events, or be on a host that has gone: hardware gives up then, after its retries, and so do we.
  *
  * A channel's ids that wait stand in a list in the order of their deadlines; its timer, made when first needed, runs for the
  * first of them, and only as long as that waits: so the channel is readable by it only when there is something to tell. Under cm_lock.
@@ -17,9 +17,11 @@
 
 #define SECOND 1000000000ull
 
-static uint64_t patience(enum cm_state state)
+static uint64_t patience(const struct cm_id *id)
 {
-	switch (state) {
+	switch (id->state) {
+	case CM_ADDR_QUERY:
+		return id->query_ms * (SECOND / 1000);
 	case CM_REQ_SENT:
 		return cm_process->request_s * SECOND;
 	case CM_SIDR_SENT:
@@ -94,10 +96,11 @@ void cm_timer_migrate(struct cm_id *id, struct cm_channel *to)
 
 void cm_move(struct cm_id *id, enum cm_state state)
 {
-	uint64_t wait = patience(state);
+	uint64_t wait;
 
 	cm_timer_stop(id);
 	id->state = state;
+	wait = patience(id);
 	if (!wait)
 		return;
 	id->deadline_ns = raw_now_ns() + wait;
@@ -108,6 +111,12 @@ static void give_up(struct cm_id *id)
 {
 	int leaving = id->state == CM_DREQ_SENT;
 
+	if (id->state == CM_ADDR_QUERY) {
+		cm_id_hang_up(id);
+		cm_move(id, CM_BOUND);
+		cm_event_tell(id, CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
+		return;
+	}
 	if (id->state == CM_REQ_SENT || id->state == CM_REP_SENT)
 		cm_send_bare(id, CM_MSG_REJ, 4 /* timeout */);
 	cm_id_hang_up(id);

@@ -40,6 +40,16 @@ static int address_ok(const struct cm_wire_addr *a)
 	return a->family == AF_INET || a->family == AF_INET6 || a->family == AF_IB;
 }
 
+uint32_t cm_wire_length(const void *head)
+{
+	struct cm_wire h = { 0 };
+
+	memcpy(&h, head, CM_WIRE_HEAD);
+	if (h.magic != CM_WIRE_MAGIC || h.length < sizeof(h) || h.length > CM_WIRE_MAX)
+		return 0;
+	return h.length;
+}
+
 int cm_wire_decode(const void *packet, size_t n, struct cm_message *m)
 {
 	struct cm_wire *h = &m->h;

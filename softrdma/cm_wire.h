@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Messages between two ends of an rdma_cm connection: one struct cm_wire and its private data, as one packet of a
- * SOCK_SEQPACKET socket. Little-endian (softrdma's processes share a host), fixed width. A receiver takes a message
- * of its own version only; doc/softrdma.md says who sends which when.
+ * SOCK_SEQPACKET socket, or one after the other over TCP between hosts. Little-endian but for addresses, fixed width. A receiver takes a
+ * message of its own version only; doc/softrdma.md says who sends which when.
  */
 #pragma once
 
@@ -73,6 +73,9 @@ struct cm_message {
 /* Bytes of private data that a kind of message carries on InfiniBand, and that its receiver is told. */
 uint32_t cm_private_room(uint32_t type);
 
+/* Of a stream: the message's length, which its first CM_WIRE_HEAD bytes say; 0: it is none. */
+#define CM_WIRE_HEAD 12u
+uint32_t cm_wire_length(const void *head);
 /* 0, -EPROTO (no message of ours, or a bound passed), -EPROTONOSUPPORT (another version). */
 int cm_wire_decode(const void *packet, size_t n, struct cm_message *ret_m);
 /* Fills in length, magic and version of @m and writes the packet. Its length; @buf has CM_WIRE_MAX bytes. */

@@ -211,6 +211,11 @@ int sr_ah_check(const struct sr_context *ctx, const struct ibv_ah_attr *a);
 
 /* cm_file.c: was this library there before the program? */
 int sr_is_preloaded(void);
+/*
+ * A socket that does not wait, or -errno (async.c). Where this library is preloaded it is made by a system call: others (librspreload) stand in for
+ * the libc's socket there, and want thread-local storage, which a thread of ours has not. Elsewhere who has opened us sees it made.
+ */
+int sr_socket(int domain, int type);
 
 /* net*.c: other hosts; net.h has the inside. */
 /* Is there a network for this user? Sets ctx->net, or leaves NULL. */
@@ -268,6 +273,9 @@ uint64_t sr_device_guid(uint32_t device);
 uint64_t sr_guid(void);
 void sr_first_gid(uint8_t gid[16]);
 uint16_t sr_lid(void);
+/* The same of the host that has that address on the network; and whose they are, 0: nobody's. */
+void sr_first_names(uint32_t address, uint8_t gid[16], uint16_t *ret_lid);
+uint32_t sr_first_gid_host(const uint8_t gid[16]);
 
 /* port.c */
 int sr_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t len);

@@ -131,12 +131,41 @@ int sr_name_is_roce(void)
 	return link && !strcmp(link, "roce");
 }
 
+static void first_gid(const struct sr_host *h, uint8_t gid[16])
+{
+	uint64_t half[2] = { htobe64(SR_SUBNET), htobe64(sr_name_is_roce() ? sr_name_mac_id(h, 0, 1) : device_guid(h, 0)) };
+
+	memcpy(gid, half, sizeof(half));
+}
+
 void sr_first_gid(uint8_t gid[16])
 {
 	const struct sr_host h = sr_name_host();
-	uint64_t half[2] = { htobe64(SR_SUBNET), htobe64(sr_name_is_roce() ? sr_name_mac_id(&h, 0, 1) : device_guid(&h, 0)) };
 
-	memcpy(gid, half, sizeof(half));
+	first_gid(&h, gid);
+}
+
+void sr_first_names(uint32_t address, uint8_t gid[16], uint16_t *ret_lid)
+{
+	struct sr_host h = sr_name_host();
+
+	h.address = address;
+	first_gid(&h, gid);
+	*ret_lid = sr_name_lid(&h, 0, 1);
+}
+
+uint32_t sr_first_gid_host(const uint8_t gid[16])
+{
+	uint8_t would_be[16];
+	uint32_t address;
+	uint16_t lid;
+
+	memcpy(&address, gid + 12, sizeof(address));
+	address = be32toh(address);
+	if (sr_name_is_roce()) /* a MAC's, with ff:fe in its middle */
+		address = (uint32_t)gid[10] << 24 | (address & 0xffffff);
+	sr_first_names(address, would_be, &lid);
+	return memcmp(gid, would_be, sizeof(would_be)) ? 0 : address;
 }
 
 int sr_name_addresses(const struct sr_host *h, int (*fn)(struct sr_port *p, uint32_t address), struct sr_port *p)

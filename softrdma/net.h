@@ -180,6 +180,9 @@ int net_key_read(uint8_t key[NET_KEY_MAX], uint32_t *ret_length, int complain);
 void net_map(uint8_t gid[16], uint32_t address);
 void net_proof(const struct sr_net *net, char side, const struct net_hello *dialler, const struct net_hello *listener,
 	       uint8_t ret[NET_MAC]);
+/* As net_proof, where there is no context. */
+void net_key_proof(const uint8_t *key, uint32_t length, char side, const struct net_hello *dialler,
+		   const struct net_hello *listener, uint8_t ret[NET_MAC]);
 int net_proof_equal(const uint8_t a[NET_MAC], const uint8_t b[NET_MAC]);
 
 /* net_conn.c: with the connection's lock held. */
@@ -286,6 +289,9 @@ struct net_qp *net_qp_find(struct net_conn *c, uint32_t qpn);
 void net_datagram_take(struct net_conn *c, const struct net_frame *f, char *payload);
 
 /* net_thread.c */
+/* A thread that libc does not know of, on a stack of its own; its end waits for @fn's. 0 or -errno. */
+int net_thread_spawn(struct raw_thread *t, char **ret_stack, void (*fn)(void *), void *arg);
+void net_thread_join(struct raw_thread *t, char *stack);
 int net_thread_start(struct sr_net *net);
 void net_thread_stop(struct sr_net *net);
 void net_timer_set(struct sr_net *net, uint64_t due);

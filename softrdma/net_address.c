@@ -169,17 +169,23 @@ int net_key_read(uint8_t key[NET_KEY_MAX], uint32_t *ret_length, int complain)
 	return 0;
 }
 
-void net_proof(const struct sr_net *net, char side, const struct net_hello *dialler, const struct net_hello *listener,
-	       uint8_t ret[NET_MAC])
+void net_key_proof(const uint8_t *key, uint32_t length, char side, const struct net_hello *dialler,
+		   const struct net_hello *listener, uint8_t ret[NET_MAC])
 {
 	crypto_auth_hmacsha512256_state state;
 
 	_Static_assert(NET_MAC == crypto_auth_hmacsha512256_BYTES, "wire format");
-	crypto_auth_hmacsha512256_init(&state, net->key, net->key_length);
+	crypto_auth_hmacsha512256_init(&state, key, length);
 	crypto_auth_hmacsha512256_update(&state, (const unsigned char *)&side, 1);
 	crypto_auth_hmacsha512256_update(&state, (const unsigned char *)dialler, NET_HELLO_SIGNED);
 	crypto_auth_hmacsha512256_update(&state, (const unsigned char *)listener, NET_HELLO_SIGNED);
 	crypto_auth_hmacsha512256_final(&state, ret);
+}
+
+void net_proof(const struct sr_net *net, char side, const struct net_hello *dialler, const struct net_hello *listener,
+	       uint8_t ret[NET_MAC])
+{
+	net_key_proof(net->key, net->key_length, side, dialler, listener, ret);
 }
 
 int net_proof_equal(const uint8_t a[NET_MAC], const uint8_t b[NET_MAC])

@@ -152,11 +152,11 @@ static int dial(struct net_conn *c)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)(NET_PORT + c->name.index)) };
 	struct sockaddr_in from = { .sin_family = AF_INET };
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
+	int fd = sr_socket(AF_INET, SOCK_STREAM), one = 1;
 	long r;
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	memcpy(&to.sin_addr, c->name.gid + 12, 4);
 	memcpy(&from.sin_addr, c->net->gid + 12, 4);
 	RAW5(SYS_setsockopt, fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof(one));

@@ -283,6 +283,28 @@ static int watch(struct sr_net *net, int fd, uint64_t tag)
 	return (int)RAW4(SYS_epoll_ctl, net->wait_fd, EPOLL_CTL_ADD, fd, &ev);
 }
 
+int net_thread_spawn(struct raw_thread *t, char **ret_stack, void (*fn)(void *), void *arg)
+{
+	char *stack = mmap(NULL, STACK + TLS + FM_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int err;
+
+	if (stack == MAP_FAILED)
+		return -ENOMEM;
+	err = raw_thread_spawn_apart(t, tcb_make(stack + STACK + TLS), false, fn, arg, stack, STACK);
+	if (err)
+		munmap(stack, STACK + TLS + FM_PAGE_SIZE);
+	else
+		*ret_stack = stack;
+	return err;
+}
+
+void net_thread_join(struct raw_thread *t, char *stack)
+{
+	if (t->tid)
+		raw_thread_join(t);
+	munmap(stack, STACK + TLS + FM_PAGE_SIZE);
+}
+
 int net_thread_start(struct sr_net *net)
 {
 	int err = watch(net, net->event_fd, NET_TAG_EVENT);
@@ -295,13 +317,7 @@ int net_thread_start(struct sr_net *net)
 		err = watch(net, net->sockets_fd, NET_TAG_SOCKETS);
 	if (err)
 		return err;
-	net->stack = mmap(NULL, STACK + TLS + FM_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (net->stack == MAP_FAILED) {
-		net->stack = NULL;
-		return -ENOMEM;
-	}
-	return raw_thread_spawn_apart(&net->thread, tcb_make(net->stack + STACK + TLS), false, thread_main, net,
-				      net->stack, STACK);
+	return net_thread_spawn(&net->thread, &net->stack, thread_main, net);
 }
 
 void net_thread_stop(struct sr_net *net)
@@ -312,7 +328,5 @@ void net_thread_stop(struct sr_net *net)
 		return;
 	atomic_store(&net->stopping, 1);
 	raw_write(net->event_fd, &one, sizeof(one));
-	if (net->thread.tid)
-		raw_thread_join(&net->thread);
-	munmap(net->stack, STACK + TLS + FM_PAGE_SIZE);
+	net_thread_join(&net->thread, net->stack);
 }

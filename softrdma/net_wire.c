@@ -7,7 +7,7 @@
 
 #define QPN_MAX 0xffffffu
 
-int net_hello_decode(const void *bytes, size_t n, struct net_hello *h)
+static int hello_decode(const void *bytes, size_t n, struct net_hello *h)
 {
 	if (n < sizeof(*h))
 		return -EPROTO;
@@ -16,9 +16,23 @@ int net_hello_decode(const void *bytes, size_t n, struct net_hello *h)
 		return -EPROTO;
 	if (h->version != NET_VERSION)
 		return -EPROTONOSUPPORT;
-	if (h->length != sizeof(*h) || !h->index || h->index >= NET_INDEXES)
+	return h->length == sizeof(*h) ? 0 : -EPROTO;
+}
+
+int net_hello_decode(const void *bytes, size_t n, struct net_hello *h)
+{
+	int err = hello_decode(bytes, n, h);
+
+	if (!err && (!h->index || h->index >= NET_INDEXES))
 		return -EPROTO;
-	return 0;
+	return err;
+}
+
+int net_cm_hello_decode(const void *bytes, size_t n, struct net_hello *h)
+{
+	int err = hello_decode(bytes, n, h);
+
+	return !err && h->index ? -EPROTO : err;
 }
 
 /* Which flags a type may have, and the longest payload. */

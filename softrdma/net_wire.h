@@ -12,6 +12,9 @@
 #define NET_VERSION 1
 #define NET_PORT 24576u
 #define NET_INDEXES 4096u
+#define NET_CM_PORT (NET_PORT + NET_INDEXES) /* the first of those of rdma_cm's listeners */
+#define NET_CM_PORTS 4096u
+#define NET_CM_SLOTS 8u /* ports that a listener may have */
 #define NET_NONCE 32
 #define NET_MAC 32
 #define NET_PAYLOAD_MAX (256u << 10)
@@ -91,5 +94,7 @@ _Static_assert(sizeof(struct net_frame) == 72, "no holes");
 
 /* 0, -EPROTO, or -EPROTONOSUPPORT: another version, which *ret_h has. */
 int net_hello_decode(const void *bytes, size_t n, struct net_hello *ret_h);
+/* The same of an end of rdma_cm, whose index is 0. */
+int net_cm_hello_decode(const void *bytes, size_t n, struct net_hello *ret_h);
 /* 0 or -EPROTO. */
 int net_frame_decode(const void *bytes, size_t n, struct net_frame *ret_f);

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * rdma_cm between hosts, inside: the thread of a process's channels and what it carries. doc/softrdma-protocol.md has what goes over the wire.
+ *
+ * A *line* is one connection: @near, a SOCK_SEQPACKET socket whose other end is an id's or a listener's, as on one host, and @far,
+ * a TCP connection. Lines are the thread's alone, so they have no lock. What commands and the thread share is under cm_net.lock, a leaf
+ * (cm_lock may be held before it): the listeners, and the near ends that are on their way to the thread. The thread never takes cm_lock.
+ */
+#pragma once
+
+#include "softrdma/cm.h"
+#include "softrdma/net.h"
+
+#define CM_GUESTS 64u /* without a proof, or without a request */
+
+enum cm_line_state {
+	LINE_NEW,	    /* waits for the request of its near end */
+	LINE_PAUSE,	    /* before the next round of dials */
+	LINE_DIALLING,
+	LINE_GREETING,	    /* our hello is sent */
+	LINE_ASKED,	    /* our request is sent: no more slots when anything else comes than "not here" */
+	LINE_UP,	    /* messages go both ways */
+	LINE_GUEST,	    /* connected to us: its hello, */
+	LINE_GUEST_PROOF,   /* its proof, */
+	LINE_GUEST_REQUEST, /* and its request are to come */
+	LINE_CLOSING,	    /* the near end has gone; what was said last is on its way */
+	LINE_DEAD,
+};
+
+struct cm_line {
+	struct list link;
+	struct cm_net *net;
+	enum cm_line_state state;
+	int near, far; /* -1 */
+	uint64_t due;  /* 0: it has no clock */
+	union cm_addr peer; /* where @far leads */
+	/* A dialler's. */
+	union cm_addr dst;
+	uint16_t ps;
+	uint32_t slot;
+	int silent; /* a slot of this round has not answered */
+	uint64_t since, limit_ns;
+	uint32_t request_len;
+	char request[CM_WIRE_MAX];
+	/* A guest's. */
+	uint32_t space, port; /* of the listener that it has come to */
+	struct net_hello ours, theirs;
+	uint32_t got;
+	char in[CM_WIRE_MAX];
+};
+
+struct cm_net_listener {
+	struct list link;
+	struct cm_id *id;
+	uint32_t number, space, port;
+	int fd;
+};
+
+struct cm_net_near {
+	struct list link;
+	int fd;
+};
+
+struct cm_net {
+	struct arena arena;
+	struct lock lock;
+	struct list listeners, nears; /* under @lock */
+	uint32_t last_number;
+	uint32_t key_length, address;
+	uint8_t key[NET_KEY_MAX];
+	char dir[CM_DIR_MAX];
+	int wait_fd, event_fd;
+	_Atomic int stopping;
+	struct raw_thread thread;
+	char *stack;
+	struct list lines; /* the thread's */
+	uint64_t due;	   /* the first clock among them; 0: none */
+	uint64_t complain_ns;
+};
+
+/* cm_line.c */
+void cm_line_near_new(struct cm_net *net, int fd);
+void cm_line_guest_new(struct cm_net *net, int fd, uint32_t space, uint32_t port);
+/* @is_near: which of the two has something. */
+void cm_line_event(struct cm_line *l, int is_near);
+void cm_line_clocks(struct cm_net *net);
+/* All that the near ends have said goes out. */
+void cm_lines_end(struct cm_net *net);
+/* Takes out those that are over. No event of theirs may be in hand. */
+void cm_lines_reap(struct cm_net *net);
+
+/* cm_line.c, for cm_hello.c */
+void cm_line_end(struct cm_line *l);
+void cm_line_clock(struct cm_line *l, uint64_t due);
+void cm_line_slot_next(struct cm_line *l, int silent);
+/* Bytes into l->in, up to @want. 1: they are there; 0: not yet; -1: the other end has gone. */
+int cm_line_read(struct cm_line *l, uint32_t want);
+int cm_line_say(struct cm_line *l, const void *bytes, size_t n);
+/* A guest has found its listener. */
+void cm_line_listened(struct cm_line *l, int fd);
+/* "Not here", or "no room", as an answer to the request @m. */
+size_t cm_line_refusal(const struct cm_message *m, int full, char *packet);
+
+/* cm_hello.c: who is at the other end. */
+void cm_hello_dialled(struct cm_line *l);
+void cm_hello_answer(struct cm_line *l);
+void cm_hello_guest(struct cm_line *l);
+void cm_hello_guest_proof(struct cm_line *l);
+/* Its request of @n bytes, in l->in. */
+void cm_hello_guest_request(struct cm_line *l, const struct cm_message *m, size_t n);
