@@ -1,28 +1,37 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzer of rdma_cm's messages between processes. What the decoder takes is within its bounds, its private data ends in zeros, and
- * encodes to the same bytes again.
+ * Fuzzer of rdma_cm's messages between processes and hosts. What the decoder takes is within its bounds, its private data ends in zeros, and
+ * encodes to the same bytes again. As a stream it is taken apart by what the messages' heads say, and a hello goes ahead of it.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "softrdma/cm_wire.h"
+#include "softrdma/net_wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* A copy of exact size: a read behind the end is one behind the allocation. */
+static uint8_t *part(const uint8_t *data, size_t size)
+{
+	uint8_t *p = malloc(size ? size : 1);
+
+	if (!p)
+		abort();
+	memcpy(p, data, size);
+	return p;
+}
+
+static void packet_check(const uint8_t *data, size_t size)
 {
 	static struct cm_message m;
-	uint8_t again[CM_WIRE_MAX];
-	uint8_t *packet = malloc(size ? size : 1); /* a read behind its end is one behind the allocation */
+	uint8_t again[CM_WIRE_MAX], *packet = part(data, size);
 	size_t i;
 
-	if (!packet)
-		return 0;
-	memcpy(packet, data, size);
 	if (!cm_wire_decode(packet, size, &m)) {
-		if (m.h.private_len > cm_private_room(m.h.type) + 36 || m.h.length != size || m.h.qpn >> 24)
+		if (m.h.private_len > cm_private_room(m.h.type) + 36 || m.h.length != size || m.h.qpn >> 24 ||
+		    cm_wire_length(packet) != size)
 			abort();
 		for (i = m.h.private_len; i < CM_PRIVATE_MAX; i++)
 			if (m.private[i])
@@ -31,5 +40,44 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 	}
 	free(packet);
+}
+
+static void stream_check(const uint8_t *data, size_t size)
+{
+	uint32_t n;
+	uint8_t *head;
+
+	for (; size >= CM_WIRE_HEAD; data += n, size -= n) {
+		head = part(data, CM_WIRE_HEAD);
+		n = cm_wire_length(head);
+		free(head);
+		if (n && (n < sizeof(struct cm_wire) || n > CM_WIRE_MAX))
+			abort();
+		if (!n || n > size)
+			return;
+		packet_check(data, n);
+	}
+}
+
+static void hello_check(const uint8_t *data, size_t size)
+{
+	size_t n = size < sizeof(struct net_hello) ? size : sizeof(struct net_hello);
+	uint8_t *hello = part(data, n);
+	struct net_hello h, other;
+
+	if (!net_cm_hello_decode(hello, n, &h)) {
+		/* A context would not take it, nor an end of rdma_cm a context's. */
+		if (h.index || h.version != NET_VERSION || !net_hello_decode(hello, n, &other))
+			abort();
+		stream_check(data + n, size - n);
+	}
+	free(hello);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	packet_check(data, size);
+	stream_check(data, size);
+	hello_check(data, size);
 	return 0;
 }

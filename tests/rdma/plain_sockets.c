@@ -72,7 +72,7 @@ int main(int argc, char **argv)
 	if (argc < 2)
 		return 2;
 	a.sin_port = htons((uint16_t)atoi(argv[1]));
-	a.sin_addr.s_addr = inet_addr(argc > 2 ? argv[2] : "127.0.0.1");
+	a.sin_addr.s_addr = inet_addr(argc > 2 ? argv[2] : "0.0.0.0");
 	if (argc > 2)
 		ask(&a);
 	else

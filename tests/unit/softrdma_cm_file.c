@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #include "softrdma_cm_util.h"
-#include "softrdma_directory.h"
 
 /* As rdma/rdma_user_cm.h, which cannot stand beside rdma_cma.h. */
 struct command {
@@ -143,5 +142,5 @@ int main(void)
 		cmocka_unit_test(test_descriptor), cmocka_unit_test(test_closed_while_waiting), cmocka_unit_test(test_files),
 	};
 
-	return cmocka_run_group_tests(tests, directory_make, directory_remove);
+	return cmocka_run_group_tests(tests, places_make, places_remove);
 }

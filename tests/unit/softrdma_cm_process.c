@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "softrdma_cm_util.h"
-#include "softrdma_directory.h"
 
 static int told[2];
 
@@ -103,10 +102,10 @@ static void test_client_dies(void **state)
 	pid_t pid;
 
 	pid = other_process(client_asks, port_of(l));
+	await(ch);
 	killed(pid);
 	id = request(ch);
-	assert_int_equal(rdma_accept(id, &p), -1);
-	assert_int_equal(errno, EINVAL);
+	taken_back(ch, id);
 	drop(&id);
 	pid = other_process(client_is_answered, port_of(l));
 	id = request(ch);
@@ -176,6 +175,7 @@ static void test_server_dies(void **state)
 	struct rdma_cm_id *id;
 	pid_t pid;
 	uint16_t port;
+	int status;
 
 	pid = other_process(server_listens, 0);
 	port = told_port();
@@ -183,7 +183,8 @@ static void test_server_dies(void **state)
 	id = resolved(ch, RDMA_PS_TCP, port);
 	assert_int_equal(rdma_connect(id, &p), 0);
 	killed(pid);
-	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), NOBODY);
+	status = expect(ch, RDMA_CM_EVENT_REJECTED); /* on another host, whether it has been there is not known */
+	assert_true(status == NOBODY || (other_host() && status == 8));
 	drop(&id);
 	/* The port is free again, and its name is in nobody's way. */
 	id = resolved(ch, RDMA_PS_TCP, port);
@@ -301,9 +302,9 @@ static void test_fork(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_client_dies), cmocka_unit_test(test_server_dies), cmocka_unit_test(test_ports),
-		cmocka_unit_test(test_fork),
+		cmocka_unit_test(test_client_dies), cmocka_unit_test(test_server_dies), cmocka_unit_test(test_fork),
+		cmocka_unit_test(test_ports), /* on one host only */
 	};
 
-	return cmocka_run_group_tests(tests, directory_make, directory_remove);
+	return run_places(tests, sizeof(tests) / sizeof(*tests), 1);
 }
