@@ -81,6 +81,14 @@ static inline int sr_is_local_request(const struct sr_wqe *w)
 	return w->opcode == IBV_WR_LOCAL_INV || w->opcode == IBV_WR_BIND_MW;
 }
 
+/* Is @d ready to answer @q? With its rx_lock held. */
+int sr_responds(struct sr_shm_qp *q, struct sr_shm_qp *d);
+
+/* batch.c */
+#define SR_BATCH 16u
+/* Executes the first requests from @head to @tail that can be executed in one. How many were; none is as well. */
+uint32_t sr_batch_run(struct sr_run *r, uint32_t head, uint32_t tail);
+
 /* xrc.c */
 int sr_xrc_respond(struct sr_run *r, struct op *o);
 

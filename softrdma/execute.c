@@ -84,10 +84,10 @@ int sr_local_prepare(struct sr_run *r, struct op *o)
 }
 
 /*
- * Is @d ready to answer @q? With rx_lock held. What comes for another port or partition is not heard. Of an unreliable
+ * With rx_lock held. What comes for another port or partition is not heard. Of an unreliable
  * one nobody asks whom it is connected to.
  */
-static int responds(struct sr_shm_qp *q, struct sr_shm_qp *d)
+int sr_responds(struct sr_shm_qp *q, struct sr_shm_qp *d)
 {
 	uint32_t state = atomic_load_explicit(&d->state, memory_order_relaxed), epoch;
 
@@ -144,7 +144,7 @@ static int execute_connected(struct sr_run *r, struct op *o)
 	if (!o->d || !sr_peer_alive_lately(r->ctx, r->dst))
 		return unreliable ? IBV_WC_SUCCESS : STALL_UNREACHABLE;
 	sr_rx_lock(r->ctx, r->dst, o->d);
-	if (responds(r->q, o->d))
+	if (sr_responds(r->q, o->d))
 		status = respond_ordered(r, o);
 	if (unlikely(!o->d->established && status >= 0))
 		sr_established(r, o->d);
@@ -288,6 +288,22 @@ static int runs(struct sr_shm_qp *q, uint32_t state)
 	return state == IBV_QPS_RTS || (state == IBV_QPS_SQD && q->draining && atomic_load(&q->stall) != SR_STALL_NONE);
 }
 
+/* The next request, if several can be executed at once, and those behind it. How many were. */
+static uint32_t run_several(struct sr_run *r, uint32_t head)
+{
+	uint32_t tail = atomic_load_explicit(&r->q->sq_tail, memory_order_relaxed), n, i;
+
+	if (likely(tail - head < 2) || sr_sq_slot(r->src->seg, r->q, head)->opcode != IBV_WR_RDMA_WRITE)
+		return 0;
+	n = sr_batch_run(r, head, tail);
+	for (i = 0; i < n; i++)
+		if (unlikely(sr_complete(r, sr_sq_slot(r->src->seg, r->q, head + i), head + i, IBV_WC_SUCCESS, 0))) {
+			sr_fatal(r);
+			return i + 1;
+		}
+	return n;
+}
+
 void sr_run(struct sr_run *r)
 {
 	struct sr_shm_qp *q = r->q;
@@ -300,6 +316,8 @@ void sr_run(struct sr_run *r)
 		w = sr_sq_slot(r->src->seg, q, head);
 		state = atomic_load_explicit(&q->state, memory_order_acquire);
 		len = 0;
+		if (state == IBV_QPS_RTS && run_several(r, head))
+			continue;
 		if (likely(runs(q, state)))
 			status = execute(r, w, &len);
 		else if (state == IBV_QPS_ERR || state == IBV_QPS_SQE)
