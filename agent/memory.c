@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "agent/agent.h"
 #include "agent/scratch.h"
@@ -26,6 +27,26 @@ struct key {
 static struct key key_of(const struct image_mapping *v)
 {
 	return (struct key){ .name = "shm", .dev = v->dev, .ino = v->ino };
+}
+
+static struct key key_of_file(const struct stat *st)
+{
+	return (struct key){ .name = "shm", .dev = (uint64_t)major(st->st_dev) << 20 | minor(st->st_dev), .ino = st->st_ino };
+}
+
+int fermata_ask_mapped(const struct stat *st)
+{
+	struct key key = key_of_file(st);
+
+	return fermata_ask(&key, sizeof(key));
+}
+
+int fermata_is_mapped(const struct stat *st)
+{
+	struct key key = key_of_file(st);
+	size_t len;
+
+	return fermata_resolve(&key, sizeof(key), 0, &len) != NULL;
 }
 
 int memory_publish_shared(void)

@@ -117,6 +117,13 @@ int fermata_ask(const void *key, size_t keylen);
 /* The @index-th value of a key asked for before, or NULL. */
 const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len);
 
+/*
+ * Whether some process of the job maps a file shared that has no name that lasts: its memory comes back as an object of its own. Asked in
+ * claim, answered from the drain on: 1 or 0.
+ */
+int fermata_ask_mapped(const struct stat *st);
+int fermata_is_mapped(const struct stat *st);
+
 /* The program's process id; the same before and after a restart. */
 uint32_t fermata_pid(void);
 /* Counts the restarts that this process has been through; 0 in its first life. */

@@ -3,8 +3,8 @@
  * Regular files, directories, and character devices without state (/dev/null and its kin). Owns nothing between calls.
  *
  * The content of a file is not saved: the file system keeps it. Restore opens the same absolute path, without creating or
- * truncating, and seeks. What the path no longer leads to is told at the checkpoint already: a deleted or replaced
- * file, one seen from another root, and a held lock are refused by name.
+ * truncating, and seeks. What the path no longer leads to is told at the checkpoint already: a replaced
+ * file, one seen from another root, and a held lock are refused by name. Of a deleted file the content is saved, too: file_deleted.c.
  */
 #include <errno.h>
 #include <string.h>
@@ -13,10 +13,8 @@
 #include "base/macro.h"
 #include "base/sys.h"
 #include "fermata/plugin.h"
-#include "plugins/file/file_record.h"
+#include "plugins/file/file.h"
 
-#define FILE_RECORD_VERSION 1
-#define FILE_PATH_MAX 4096
 #define FLAGS_KEPT                                                                                                     \
 	(O_ACCMODE | O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME | O_SYNC | O_DSYNC | O_DIRECTORY | O_PATH | O_NOFOLLOW)
 
@@ -43,8 +41,7 @@ static int file_fd_claim(struct fermata_desc *d)
 		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) has no path from here: close it before the checkpoint", d->fd,
 				    d->link);
 	if (!d->st.st_nlink)
-		return fermata_fail(-EOPNOTSUPP, "fd %d is a file that has been deleted (%s), which is not supported yet: "
-				    "close it before the checkpoint", d->fd, d->link);
+		return file_deleted_claim(d);
 	fm_format(proc, sizeof(proc), "/proc/thread-self/fd/%d", d->fd);
 	n = RAW4(SYS_readlinkat, AT_FDCWD, proc, path, sizeof(path) - 1);
 	if (n < 0)
@@ -96,8 +93,12 @@ static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	r.offset = d->status & O_PATH ? -1 : raw_lseek(d->fd, 0, SEEK_CUR);
 	if (r.offset < 0)
 		r.offset = -1;
+	if (!st.st_nlink)
+		file_deleted_describe(d, &r);
 	n = fermata_sink_write(sink, &r, sizeof(r));
-	return n ? (int)n : fermata_sink_write(sink, path, r.path_length);
+	if (!n)
+		n = fermata_sink_write(sink, path, r.path_length);
+	return n || !r.content ? (int)n : file_deleted_dump(d, r.content, sink);
 }
 
 /*
@@ -124,22 +125,12 @@ static int find_offset(int fd, const struct file_record *r, int number, const ch
 			    "the checkpoint", number, path, (unsigned long long)st.st_size, (unsigned long long)need);
 }
 
-static int file_fd_restore(struct fermata_desc *d, const void *record, size_t len)
+/* Takes @fd over: at its offset, or closed and -errno. */
+static int settle(struct fermata_desc *d, int fd, const struct file_record *r, const char *path)
 {
-	const struct file_record *r = record;
-	const char *path = (const char *)(r + 1);
 	int64_t offset = 0;
-	long err;
-	int fd;
+	long err = find_offset(fd, r, d->fd, path, &offset);
 
-	if (len < sizeof(*r) || len - sizeof(*r) < r->path_length || !r->path_length || path[r->path_length - 1])
-		return fermata_fail(-EBADMSG, "fd %d: the record of its file is cut", d->fd);
-	fd = raw_open(path, (int)r->flags | O_CLOEXEC | O_NOCTTY, 0);
-	if (fd < 0)
-		return fermata_fail(fd, fd == -ENOENT ? "fd %d: %s is missing (errno %d): put it back" :
-							"fd %d: %s cannot be opened as it was (errno %d)",
-				    d->fd, path, -fd);
-	err = find_offset(fd, r, d->fd, path, &offset);
 	if (!err && offset > 0) {
 		err = raw_lseek(fd, offset, SEEK_SET);
 		err = err < 0 ? fermata_fail((int)err, "fd %d: cannot seek in %s (errno %ld)", d->fd, path, -err) : 0;
@@ -150,11 +141,52 @@ static int file_fd_restore(struct fermata_desc *d, const void *record, size_t le
 	return (int)err;
 }
 
+static int file_fd_restore(struct fermata_desc *d, const void *record, size_t len)
+{
+	const struct file_record *r = record;
+	const char *path = (const char *)(r + 1);
+	int fd;
+
+	if (len < sizeof(*r) || len - sizeof(*r) < r->path_length || !r->path_length || path[r->path_length - 1] ||
+	    len - sizeof(*r) - r->path_length < r->content)
+		return fermata_fail(-EBADMSG, "fd %d: the record of its file is cut", d->fd);
+	if (r->maker_pid)
+		fd = file_deleted_restore(d, r);
+	else
+		fd = raw_open(path, (int)r->flags | O_CLOEXEC | O_NOCTTY, 0);
+	if (fd == FERMATA_FD_LATER)
+		return fd;
+	if (fd < 0)
+		return fermata_fail(fd, fd == -ENOENT ? "fd %d: %s is missing (errno %d): put it back" :
+							"fd %d: %s cannot be opened as it was (errno %d)",
+				    d->fd, path, -fd);
+	return settle(d, fd, r, path);
+}
+
+static int file_fd_reconnect(struct fermata_desc *d, const void *record, size_t len)
+{
+	const struct file_record *r = record;
+	int fd = file_deleted_reconnect(d, r);
+
+	(void)len;
+	return fd < 0 ? fd : settle(d, fd, r, (const char *)(r + 1));
+}
+
+static int file_fd_refill(struct fermata_desc *d, const void *record, size_t len)
+{
+	(void)len;
+	file_deleted_refill(d, record);
+	return 0;
+}
+
 extern const struct fermata_plugin plugin_file;
 const struct fermata_plugin plugin_file = {
 	.api = FERMATA_PLUGIN_API,
 	.name = "file",
 	.fd_claim = file_fd_claim,
+	.fd_drain = file_deleted_drain,
 	.fd_dump = file_fd_dump,
 	.fd_restore = file_fd_restore,
+	.fd_reconnect = file_fd_reconnect,
+	.fd_refill = file_fd_refill,
 };

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the image holds of an open file: regular file, directory, or a character device without state. Little-endian. */
+/* What the image holds of an open file: regular file, directory, or a character device without state. The path follows, then the content of a
+ * deleted file. Little-endian. */
 #pragma once
 
 #include <stdint.h>
 
 struct file_record {
-	uint32_t version; /* 1 */
+	uint32_t version; /* 2 */
 	uint32_t mode;	  /* st_mode at the checkpoint: type and permissions */
 	uint32_t flags;	  /* access mode and status flags that it is opened with */
 	uint32_t path_length; /* bytes that follow this struct, the NUL counted */
@@ -14,5 +15,9 @@ struct file_record {
 	int64_t mtime_sec;
 	uint32_t mtime_nsec, reserved;
 	uint64_t dev, ino; /* for inspection: a file may be restored as a copy */
+	/* Deleted files only, else 0: who makes it again, the lowest (pid, fd) of the job that has it open. */
+	uint32_t maker_pid;
+	int32_t maker_fd;
+	uint64_t content; /* bytes of it that follow the path; in the maker's record only */
 };
-_Static_assert(sizeof(struct file_record) == 64, "file_record");
+_Static_assert(sizeof(struct file_record) == 80, "file_record");

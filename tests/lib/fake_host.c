@@ -132,6 +132,18 @@ const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, 
 	return NULL;
 }
 
+int fermata_ask_mapped(const struct stat *st)
+{
+	return fermata_ask(&st->st_ino, sizeof(st->st_ino));
+}
+
+int fermata_is_mapped(const struct stat *st)
+{
+	size_t len;
+
+	return fermata_resolve(&st->st_ino, sizeof(st->st_ino), 0, &len) != NULL;
+}
+
 void fake_barrier(void)
 {
 	pthread_barrier_wait(&shared->barrier);

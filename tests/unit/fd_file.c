@@ -102,10 +102,44 @@ static void body_refused(void)
 	fake_resume();
 	CHECK(flock(fd, LOCK_UN) == 0);
 	fake_checkpoint_resume();
+	CHECK(ftruncate(fd, (64 << 20) + 1) == 0);
 	unlink(path);
 	CHECK(fake_checkpoint() == -EOPNOTSUPP && strstr(fake_text, "deleted") && strstr(fake_text, path));
 	fake_resume();
-	CHECK(read(fd, &e, 1) == 0);
+}
+
+static int deleted_other, deleted_write;
+
+static void child_deleted(void)
+{
+	char c;
+
+	fake_checkpoint_restart();
+	fake_barrier();
+	CHECK(pread(deleted_other, &c, 1, 5000) == 1 && c == 'w');
+	CHECK(lseek(deleted_other, 0, SEEK_CUR) == 7);
+}
+
+/* Three descriptions of one deleted file, one of them for writing only, one shared with a child; its mode forbids it all. */
+static void body_deleted(void)
+{
+	int fd = make_file();
+	struct stat st;
+	pid_t pid;
+	char c;
+
+	deleted_other = open(path, O_RDONLY | O_NOFOLLOW);
+	deleted_write = open(path, O_WRONLY | O_APPEND);
+	CHECK(ftruncate(fd, 5000) == 0 && fchmod(fd, 0400) == 0 && unlink(path) == 0);
+	CHECK(lseek(fd, 2, SEEK_SET) == 2 && lseek(deleted_other, 7, SEEK_SET) == 7);
+	pid = fake_member(child_deleted);
+	fake_checkpoint_restart();
+	CHECK(fstat(fd, &st) == 0 && st.st_nlink == 0 && st.st_size == 5000 && (st.st_mode & 07777) == 0400);
+	CHECK(read(fd, &c, 1) == 1 && c == '2');
+	CHECK(write(deleted_write, "w", 1) == 1 && pread(fd, &c, 1, 5000) == 1 && c == 'w');
+	fake_barrier();
+	fake_reap(pid);
+	CHECK(access(path, F_OK) < 0);
 }
 
 static void body_missing(void)
@@ -140,13 +174,14 @@ static void run(unsigned int members, void (*body)(void))
 static void test_plain(void **state) { run(1, body_plain); }
 static void test_shared(void **state) { run(2, body_shared); }
 static void test_refused(void **state) { run(1, body_refused); }
+static void test_deleted(void **state) { run(2, body_deleted); }
 static void test_missing(void **state) { run(1, body_missing); }
 static void test_shrunk(void **state) { run(1, body_shrunk); }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plain),	cmocka_unit_test(test_shared), cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_plain),	cmocka_unit_test(test_shared), cmocka_unit_test(test_refused), cmocka_unit_test(test_deleted),
 		cmocka_unit_test(test_missing), cmocka_unit_test(test_shrunk),
 	};
 

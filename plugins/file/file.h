@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of this plugin share. */
+#pragma once
+
+#include "fermata/plugin.h"
+#include "plugins/file/file_record.h"
+
+#define FILE_RECORD_VERSION 2
+#define FILE_PATH_MAX 4096
+
+/* file_deleted.c: the steps for a file without a name. 0 or -errno unless said otherwise. */
+int file_deleted_claim(struct fermata_desc *d); /* as fd_claim */
+int file_deleted_drain(struct fermata_desc *d, unsigned int round);
+/* Sets what the record says of a deleted file: its maker, and of the maker's own the bytes that follow. */
+void file_deleted_describe(const struct fermata_desc *d, struct file_record *r);
+int file_deleted_dump(const struct fermata_desc *d, uint64_t size, struct fermata_sink *sink);
+/* A descriptor, -errno, or FERMATA_FD_LATER. */
+int file_deleted_restore(struct fermata_desc *d, const struct file_record *r);
+int file_deleted_reconnect(struct fermata_desc *d, const struct file_record *r);
+void file_deleted_refill(struct fermata_desc *d, const struct file_record *r);

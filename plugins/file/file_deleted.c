@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Regular files that have been deleted, but are still open. Nobody but the job can reach them, so their content belongs to the
+ * checkpoint. Several descriptions may name one file; all holders publish theirs in QUIESCE, and agree in the drain on the maker: the lowest
+ * (pid, fd). Its record carries the content. At restart
+ *
+ *   RECREATE   the maker makes a file in the same directory (else in /tmp) and deletes it at once
+ *   RECONNECT  the others open /proc/MAKER/fd/N, which gives a description of their own of the same file
+ *   REFILL     the file gets its mode, which may forbid what is open already
+ *
+ * One that is mapped shared as well is refused: its memory comes back as another object, from which the descriptors would be cut off. No
+ * state but in priv.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "plugins/file/file.h"
+
+#define CONTENT_MAX (64u << 20)
+
+struct file_end {
+	uint32_t pid;
+	int32_t fd;
+};
+
+struct file_key {
+	char tag[8]; /* "file" */
+	uint64_t dev, ino;
+};
+
+static struct file_key key_of(const struct fermata_desc *d)
+{
+	return (struct file_key){ .tag = "file", .dev = d->st.st_dev, .ino = d->st.st_ino };
+}
+
+int file_deleted_claim(struct fermata_desc *d)
+{
+	struct file_key key = key_of(d);
+	struct file_end end = { fermata_pid(), d->fd };
+	int r;
+
+	if (!S_ISREG(d->st.st_mode))
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a directory or device that has been deleted (%s), which is not supported: close it "
+				    "before the checkpoint", d->fd, d->link);
+	if (d->st.st_size > CONTENT_MAX)
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a file of %lu bytes that has been deleted (%s); more than %u are not supported: "
+				    "close it before the checkpoint", d->fd, (unsigned long)d->st.st_size, d->link, CONTENT_MAX);
+	d->priv = fermata_alloc(sizeof(struct file_end));
+	if (!d->priv)
+		return fermata_fail(-ENOMEM, "no memory for fd %d", d->fd);
+	r = fermata_publish(&key, sizeof(key), &end, sizeof(end));
+	if (!r)
+		r = fermata_ask(&key, sizeof(key));
+	if (!r)
+		r = fermata_ask_mapped(&d->st);
+	return r ? r : 1;
+}
+
+int file_deleted_drain(struct fermata_desc *d, unsigned int round)
+{
+	struct file_key key = key_of(d);
+	struct file_end *maker = d->priv, end;
+	const void *value;
+	size_t len;
+
+	if (!maker || round)
+		return FERMATA_DRAINED;
+	*maker = (struct file_end){ fermata_pid(), d->fd };
+	for (unsigned int i = 0; (value = fermata_resolve(&key, sizeof(key), i, &len)); i++) {
+		if (len < sizeof(end))
+			return fermata_fail(-EPROTO, "a name for fd %d has %zu bytes", d->fd, len);
+		memcpy(&end, value, sizeof(end));
+		if (end.pid < maker->pid || (end.pid == maker->pid && end.fd < maker->fd))
+			*maker = end;
+	}
+	if (fermata_is_mapped(&d->st))
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a file that has been deleted (%s) and is shared memory as well, which is not "
+				    "supported yet: close it before the checkpoint", d->fd, d->link);
+	return FERMATA_DRAINED;
+}
+
+static int is_maker(const struct fermata_desc *d, uint32_t pid, int fd)
+{
+	return pid == fermata_pid() && fd == d->fd;
+}
+
+void file_deleted_describe(const struct fermata_desc *d, struct file_record *r)
+{
+	const struct file_end *maker = d->priv;
+
+	r->maker_pid = maker->pid;
+	r->maker_fd = maker->fd;
+	r->content = is_maker(d, maker->pid, maker->fd) ? r->size : 0;
+}
+
+/* A description may be for writing only: the file is opened anew. */
+static int open_own(int fd, int flags)
+{
+	char path[48];
+
+	fm_format(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
+	return raw_open(path, (flags & ~O_NOFOLLOW) | O_CLOEXEC, 0);
+}
+
+int file_deleted_dump(const struct fermata_desc *d, uint64_t size, struct fermata_sink *sink)
+{
+	char *content = fermata_alloc(size);
+	int fd = open_own(d->fd, O_RDONLY), r = fd;
+
+	if (fd >= 0)
+		r = content ? raw_pread_all(fd, content, size, 0) : -ENOMEM;
+	if (fd >= 0)
+		raw_close(fd);
+	r = r < 0 ? fermata_fail(r, "fd %d: the %lu bytes of %s cannot be read (errno %d)", d->fd, (unsigned long)size, d->link, -r) :
+		    fermata_sink_write(sink, content, size);
+	fermata_free(content);
+	return r;
+}
+
+static int make_in(const char *directory, size_t length, int number)
+{
+	char name[FILE_PATH_MAX + 64];
+	int fd;
+
+	memcpy(name, directory, length);
+	fm_format(name + length, sizeof(name) - length, "/.fermata-%u-%d", fermata_pid(), number);
+	fd = raw_open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		RAW3(SYS_unlinkat, AT_FDCWD, name, 0);
+	return fd;
+}
+
+/* A file without a name in the directory of @path, or in /tmp where that is gone. */
+static int make(const char *path, int number)
+{
+	const char *slash = strrchr(path, '/');
+	int fd = slash ? make_in(path, (size_t)(slash - path), number) : -ENOENT;
+
+	return fd < 0 ? make_in("/tmp", 4, number) : fd;
+}
+
+int file_deleted_restore(struct fermata_desc *d, const struct file_record *r)
+{
+	const char *path = (const char *)(r + 1);
+	int made, fd;
+
+	if (!is_maker(d, r->maker_pid, r->maker_fd))
+		return FERMATA_FD_LATER;
+	made = make(path, d->fd);
+	if (made < 0)
+		return fermata_fail(made, "fd %d: neither in the directory of %s nor in /tmp can a file be made (errno %d)", d->fd, path, -made);
+	fd = raw_pwrite_all(made, path + r->path_length, r->content, 0);
+	if (fd < 0)
+		fermata_fail(fd, "fd %d: the %lu bytes of %s cannot be written (errno %d)", d->fd, (unsigned long)r->content, path, -fd);
+	else
+		fd = open_own(made, (int)r->flags);
+	raw_close(made);
+	return fd;
+}
+
+int file_deleted_reconnect(struct fermata_desc *d, const struct file_record *r)
+{
+	char path[48];
+	int fd;
+
+	fm_format(path, sizeof(path), "/proc/%u/fd/%d", r->maker_pid, r->maker_fd);
+	fd = raw_open(path, ((int)r->flags & ~O_NOFOLLOW) | O_CLOEXEC, 0);
+	return fd < 0 ? fermata_fail(fd, "fd %d: fd %d of process %u cannot be opened (errno %d)", d->fd, r->maker_fd, r->maker_pid, -fd) : fd;
+}
+
+void file_deleted_refill(struct fermata_desc *d, const struct file_record *r)
+{
+	if (r->maker_pid && is_maker(d, r->maker_pid, r->maker_fd))
+		RAW2(SYS_fchmod, d->fd, r->mode & 07777);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Files without a name: a scratch file that is rewritten all the time, a second description of it with an offset of its own, a log that
+ * grows and that a child appends to as well, one whose directory is gone, too.
+ */
+#include "feature.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define SIZE 100000
+
+static int scratch, reader, journal, homeless;
+
+static int deleted(const char *path, int flags)
+{
+	int fd = open(path, flags | O_CREAT | O_EXCL, 0600);
+
+	CHECK(fd >= 0);
+	return fd;
+}
+
+static void child(void)
+{
+	while (!feature_finished()) {
+		CHECK(write(journal, "c", 1) == 1);
+		feature_work();
+	}
+	_exit(0);
+}
+
+static void check(uint64_t step)
+{
+	static char page[SIZE];
+	struct stat st;
+
+	CHECK(pread(scratch, page, SIZE, 0) == SIZE && pattern_holds(page, SIZE, step));
+	CHECK(lseek(scratch, 0, SEEK_CUR) == 77 && lseek(reader, 0, SEEK_CUR) == 99);
+	CHECK(pread(reader, page, 8, SIZE - 8) == 8);
+	pattern_fill(page, SIZE, step + 1);
+	CHECK(pwrite(scratch, page, SIZE, 0) == SIZE);
+	CHECK(pread(reader, page, SIZE, 0) == SIZE && pattern_holds(page, SIZE, step + 1));
+	CHECK(write(journal, "p", 1) == 1);
+	CHECK(fstat(homeless, &st) == 0 && st.st_nlink == 0 && st.st_size == 4 && (st.st_mode & 0777) == 0640);
+}
+
+/* As many bytes as there are steps, and whatever the child wrote: none lost. */
+static void check_journal(uint64_t steps)
+{
+	uint64_t mine = 0;
+	char c;
+
+	CHECK(lseek(journal, 0, SEEK_SET) == 0);
+	while (read(journal, &c, 1) == 1) {
+		CHECK(c == 'p' || c == 'c');
+		mine += c == 'p';
+	}
+	CHECK(mine == steps);
+}
+
+int main(void)
+{
+	static char page[SIZE];
+	uint64_t step = 0;
+	int status;
+	pid_t pid;
+
+	scratch = deleted("scratch", O_RDWR);
+	pattern_fill(page, SIZE, 0);
+	CHECK(write(scratch, page, SIZE) == SIZE && lseek(scratch, 77, SEEK_SET) == 77);
+	CHECK((reader = open("scratch", O_RDONLY)) >= 0 && lseek(reader, 99, SEEK_SET) == 99 && unlink("scratch") == 0);
+	journal = deleted("journal", O_RDWR | O_APPEND);
+	CHECK(unlink("journal") == 0 && mkdir("gone", 0700) == 0);
+	homeless = deleted("gone/file", O_WRONLY);
+	CHECK(write(homeless, "text", 4) == 4 && fchmod(homeless, 0640) == 0 && unlink("gone/file") == 0 && rmdir("gone") == 0);
+	CHECK((pid = fork()) >= 0);
+	if (pid == 0)
+		child();
+	feature_ready();
+	do {
+		feature_work();
+		check(step++);
+	} while (feature_step());
+	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	check_journal(step);
+	return 0;
+}
