@@ -15,6 +15,10 @@ void device_wait(void);
 /* One memcpy of @size bytes from private memory into memory that another process has made and touched. */
 double device_copy(size_t size);
 
+/* The same into another process's private memory, by process_vm_writev alone; one way of a ping-pong of 8 bytes by pwrite of /proc/PID/mem. */
+double device_cross(size_t size);
+double device_poke(void);
+
 /* One way of a ping-pong of @size bytes over TCP on the loopback, TCP_NODELAY. */
 double device_tcp(size_t size);
 
@@ -39,6 +43,9 @@ enum device_way {
  * pairs are connected, on the same CQ.
  */
 double device_verbs(enum device_way way, size_t size, unsigned int others);
+
+/* The memory that device_verbs moves lies in whole huge pages, as in a large region that begins at one. */
+extern int device_huge;
 
 /* Seconds that one of @n queue pairs, of @n regions takes to make. */
 double device_make_qps(unsigned int n);

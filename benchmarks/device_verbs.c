@@ -19,6 +19,7 @@
 #define QUEUE 64
 #define LIST 32
 #define RATE_WRITES 200000u
+#define HUGE ((uintptr_t)2 << 20)
 
 struct name {
 	uint64_t addr;
@@ -35,6 +36,8 @@ struct side {
 	char *buf;
 	struct name other;
 };
+
+int device_huge;
 
 static void must(int ok, const char *what)
 {
@@ -90,8 +93,10 @@ static void open_side(struct side *s, size_t size, int sock, unsigned int others
 	unsigned int i;
 
 	must(pd != NULL, "opening the device");
-	s->buf = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	s->buf = mmap(NULL, size + (device_huge ? HUGE : 0), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	must(s->buf != MAP_FAILED, "memory");
+	if (device_huge)
+		s->buf = (char *)(((uintptr_t)s->buf + HUGE - 1) & ~(HUGE - 1));
 	memset(s->buf, 1, size);
 	s->mr = ibv_reg_mr(pd, s->buf, size,
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
@@ -239,7 +244,7 @@ static double rate(struct side *s, size_t size)
 
 double device_verbs(enum device_way way, size_t size, unsigned int others)
 {
-	size_t room = way <= DEVICE_SEND ? size : way == DEVICE_RATE ? LIST * 64 : 2 * size;
+	size_t room = way <= DEVICE_SEND ? (device_huge ? (size + HUGE - 1) & ~(HUGE - 1) : size) : way == DEVICE_RATE ? LIST * 64 : 2 * size;
 	int spins = way == DEVICE_WRITE_PINGPONG || way == DEVICE_SEND_PINGPONG;
 	static struct side s;
 	int sock[2];
