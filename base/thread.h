@@ -10,6 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BASE_SANITIZED
+#endif
+
 struct raw_thread {
 	uint32_t tid; /* 0 when it has ended */
 };
