@@ -150,14 +150,15 @@ static int ib_local(const union cm_addr *a)
 /* An address of the loopback's that is another host's. */
 static int is_others_loopback(const union cm_addr *a)
 {
-	uint32_t address, own, mask;
+	uint32_t address, own;
+	struct sr_host host;
 	size_t n;
 
 	memcpy(&address, bytes(a, &n), sizeof(address));
 	address = __builtin_bswap32(address);
 	if (n != sizeof(address) || address >> 24 != IN_LOOPBACKNET || address == INADDR_LOOPBACK)
 		return 0;
-	own = sr_net_address(&mask);
+	own = sr_net_address(&host);
 	return own >> 24 == IN_LOOPBACKNET && own != address;
 }
 

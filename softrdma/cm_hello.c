@@ -47,7 +47,7 @@ static void complain(struct cm_line *l, const char *what, const char *why)
 static int hello_make(const struct cm_net *net, struct net_hello *h)
 {
 	*h = (struct net_hello){ .magic = NET_MAGIC, .version = NET_VERSION, .length = sizeof(*h) };
-	net_map(h->gid, net->address);
+	net_name_fill(&net->host, net->host.address, h->gid);
 	return RAW3(SYS_getrandom, h->nonce, sizeof(h->nonce), 0) == sizeof(h->nonce) ? 0 : -EIO;
 }
 

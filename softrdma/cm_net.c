@@ -306,7 +306,6 @@ static int net_start(struct cm_net *net)
 int cm_net_here(void)
 {
 	struct cm_process *p = cm_process;
-	uint32_t mask;
 	struct cm_net *net;
 	int err;
 
@@ -324,7 +323,7 @@ int cm_net_here(void)
 	memcpy(net->dir, p->dir, sizeof(net->dir));
 	err = sr_is_preloaded() ? net_key_read(net->key, &net->key_length, 1) : -ENOENT;
 	if (!err)
-		err = net_address_find(&net->address, &mask);
+		err = net_address_find(&net->host);
 	if (err) {
 		net_free(net);
 		return 0;

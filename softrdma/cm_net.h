@@ -66,7 +66,8 @@ struct cm_net {
 	struct lock lock;
 	struct list listeners, nears; /* under @lock */
 	uint32_t last_number;
-	uint32_t key_length, address;
+	uint32_t key_length;
+	struct sr_host host;
 	uint8_t key[NET_KEY_MAX];
 	char dir[CM_DIR_MAX];
 	int wait_fd, event_fd;

@@ -227,7 +227,7 @@ void sr_net_close(struct sr_context *ctx);
 /* Binds the port that goes with an index. 0, or -EADDRINUSE: it is another's. */
 int sr_net_claim(struct sr_context *ctx, uint32_t index);
 /* This host's address on the network; 0: it has none. */
-uint32_t sr_net_address(uint32_t *ret_mask);
+uint32_t sr_net_address(struct sr_host *h);
 /* A queue pair that is ready to receive and leads to another host, or takes datagrams. */
 void sr_net_attach(struct sr_context *ctx, struct sr_qp *qp);
 void sr_net_detach(struct sr_context *ctx, struct sr_qp *qp);

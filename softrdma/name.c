@@ -40,7 +40,7 @@ struct sr_host sr_name_host(void)
 {
 	struct sr_host h = { .name = host_hash() };
 
-	h.address = sr_net_address(&h.mask);
+	h.address = sr_net_address(&h);
 	h.mask |= ~((1u << SR_LID_HOST_BITS) - 1);
 	return h;
 }
@@ -168,15 +168,28 @@ uint32_t sr_first_gid_host(const uint8_t gid[16])
 	return memcmp(gid, would_be, sizeof(would_be)) ? 0 : address;
 }
 
-int sr_name_addresses(const struct sr_host *h, int (*fn)(struct sr_port *p, uint32_t address), struct sr_port *p)
+/* As 16 bytes. */
+static void address_fill(const uint8_t prefix[12], uint32_t address, uint8_t ret[16])
 {
+	const uint32_t be = htobe32(address);
+
+	memcpy(ret, prefix, 12);
+	memcpy(ret + 12, &be, sizeof(be));
+}
+
+int sr_name_addresses(const struct sr_host *h, int (*fn)(struct sr_port *p, const uint8_t ip[16]), struct sr_port *p)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 	struct ifreq req[32];
 	struct ifconf conf = { .ifc_len = sizeof(req), .ifc_req = req };
 	int fd, found = 0;
+	uint8_t ip[16];
 	size_t i;
 
-	if (h->address)
-		return fn(p, h->address);
+	if (h->address) {
+		address_fill(h->prefix, h->address, ip);
+		return fn(p, ip);
+	}
 	fd = (int)RAW3(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return 0;
@@ -187,8 +200,10 @@ int sr_name_addresses(const struct sr_host *h, int (*fn)(struct sr_port *p, uint
 		struct sockaddr_in sin;
 
 		memcpy(&sin, &req[i].ifr_addr, sizeof(sin));
-		if (sin.sin_family == AF_INET && be32toh(sin.sin_addr.s_addr) >> 24 != 127)
-			found = fn(p, be32toh(sin.sin_addr.s_addr));
+		if (sin.sin_family != AF_INET || be32toh(sin.sin_addr.s_addr) >> 24 == 127)
+			continue;
+		address_fill(mapped, be32toh(sin.sin_addr.s_addr), ip);
+		found = fn(p, ip);
 	}
 	return found;
 }

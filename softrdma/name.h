@@ -17,7 +17,7 @@ int sr_name_is_roce(void);
 /* What the environment says, between 1 and @max. */
 uint32_t sr_name_number(const char *name, uint32_t max);
 /*
- * Calls @fn with each IPv4 address of this host but the loopback's, in the host's order, until it answers non-zero. With a
- * network there is only the one that others find it at.
+ * Calls @fn with each IPv4 address (mapped) of this host but the loopback's, in the host's order, until it answers non-zero. With a
+ * network there is only the one that others find it at, which may be an IPv6 one.
  */
-int sr_name_addresses(const struct sr_host *h, int (*fn)(struct sr_port *p, uint32_t address), struct sr_port *p);
+int sr_name_addresses(const struct sr_host *h, int (*fn)(struct sr_port *p, const uint8_t ip[16]), struct sr_port *p);

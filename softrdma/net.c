@@ -25,14 +25,14 @@
 
 #define BACKLOG 128
 
-uint32_t sr_net_address(uint32_t *ret_mask)
+uint32_t sr_net_address(struct sr_host *h)
 {
 	uint8_t key[NET_KEY_MAX];
-	uint32_t length, address;
+	uint32_t length;
 
-	if (!sr_is_preloaded() || net_key_read(key, &length, 0) || net_address_find(&address, ret_mask))
+	if (!sr_is_preloaded() || net_key_read(key, &length, 0) || net_address_find(h))
 		return 0;
-	return address;
+	return h->address;
 }
 
 static int descriptors_open(struct sr_net *net)
@@ -62,10 +62,11 @@ static void descriptors_close(struct sr_net *net)
 void sr_net_open(struct sr_context *ctx)
 {
 	uint8_t key[NET_KEY_MAX];
-	uint32_t length, address, mask, i;
+	struct sr_host host;
+	uint32_t length, i;
 	struct sr_net *net;
 
-	if (!sr_is_preloaded() || net_key_read(key, &length, 1) || net_address_find(&address, &mask))
+	if (!sr_is_preloaded() || net_key_read(key, &length, 1) || net_address_find(&host))
 		return;
 	net = arena_alloc(&ctx->arena, sizeof(*net));
 	if (!net)
@@ -80,7 +81,7 @@ void sr_net_open(struct sr_context *ctx)
 	net->ctx = ctx;
 	net->key_length = length;
 	memcpy(net->key, key, length);
-	net_map(net->gid, address);
+	net_name_fill(&host, host.address, net->gid);
 	list_init(&net->conns);
 	list_init(&net->free_qps);
 	for (i = 0; i < NET_GUESTS; i++)
@@ -90,22 +91,23 @@ void sr_net_open(struct sr_context *ctx)
 
 int sr_net_claim(struct sr_context *ctx, uint32_t index)
 {
-	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons((uint16_t)(NET_PORT + index)) };
 	struct sr_net *net = ctx->net;
+	union net_sockaddr sa;
+	socklen_t len;
 	int fd, one = 1;
 
 	if (!net)
 		return 0;
 	fd_close(net->listen_fd);
-	net->listen_fd = fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	len = net_sockaddr_fill(net->gid, NET_PORT + index, &sa);
+	net->listen_fd = fd = socket(sa.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0) {
 		sr_net_close(ctx);
 		return 0;
 	}
-	memcpy(&sa.sin_addr, net->gid + 12, 4);
 	/* Connections of its last owner may linger; a listener there refuses us all the same. */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (!bind(fd, (struct sockaddr *)&sa, sizeof(sa)) && !listen(fd, BACKLOG))
+	if (!bind(fd, &sa.sa, len) && !listen(fd, BACKLOG))
 		return 0;
 	if (errno == EADDRINUSE)
 		return -EADDRINUSE;
@@ -225,7 +227,7 @@ void sr_net_attach(struct sr_context *ctx, struct sr_qp *qp)
 	host = sr_host_find(ctx, &qp->attr.ah_attr, &site);
 	if (!host)
 		return;
-	net_map(name.gid, host);
+	net_name_fill(&ctx->host, host, name.gid);
 	c = net_conn_get(net, &name);
 	n = c ? qp_take(net) : NULL;
 	if (!n)

@@ -13,6 +13,8 @@
  */
 #pragma once
 
+#include <netinet/in.h>
+
 #include "base/thread.h"
 #include "softrdma/engine.h"
 #include "softrdma/net_wire.h"
@@ -129,7 +131,7 @@ struct net_conn {
 	uint32_t left;
 	_Atomic uint32_t pause; /* polls that are not to look */
 	struct net_frame f;
-	char out[NET_OUT] __attribute__((aligned(64)));
+	char out[NET_OUT];
 	char *in;	  /* NET_IN bytes, */
 	uint64_t in_base; /* as net->arrived has them */
 };
@@ -137,7 +139,7 @@ struct net_conn {
 /* A connection that was accepted and has not shown its proof. */
 struct net_guest {
 	int fd; /* -1: free */
-	uint32_t address;
+	uint8_t address[16];
 	uint32_t got;
 	uint64_t since;
 	struct net_hello theirs, ours;
@@ -149,7 +151,7 @@ struct sr_net {
 	struct sr_context *ctx;
 	struct sr_peer arrived, here; /* net_copy.c */
 	uint32_t buffers;
-	uint8_t gid[16];
+	uint8_t gid[16]; /* the address */
 	uint32_t key_length;
 	uint8_t key[NET_KEY_MAX];
 	int listen_fd, wait_fd, sockets_fd, event_fd, timer_fd;
@@ -175,9 +177,20 @@ struct sr_net {
 static inline int net_before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
 
 /* net_address.c: 0, or -ENOENT: this user's hosts are no fabric; -EACCES and so on: something is wrong with the key. */
-int net_address_find(uint32_t *ret_address, uint32_t *ret_mask);
+int net_address_find(struct sr_host *ret_host);
+/* net_key.c */
 int net_key_read(uint8_t key[NET_KEY_MAX], uint32_t *ret_length, int complain);
-void net_map(uint8_t gid[16], uint32_t address);
+/* Of a host on our network, as 16 bytes. */
+void net_name_fill(const struct sr_host *h, uint32_t address, uint8_t ret[16]);
+/* The address of a port of an index there; its length. */
+union net_sockaddr {
+	struct sockaddr sa;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+};
+socklen_t net_sockaddr_fill(const uint8_t name[16], uint32_t port, union net_sockaddr *ret);
+/* "ADDRESS:PORT". */
+void net_name_show(const uint8_t name[16], uint32_t port, char *buf, size_t size);
 void net_proof(const struct sr_net *net, char side, const struct net_hello *dialler, const struct net_hello *listener,
 	       uint8_t ret[NET_MAC]);
 /* As net_proof, where there is no context. */

@@ -1,29 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Names of hosts, and the key of the fabric: doc/softrdma-protocol.md says what follows from what. No state.
+ * Addresses of hosts on the network, IPv4 ones mapped into IPv6: doc/softrdma-protocol.md says what follows from what. No state.
  *
- * Interfaces are asked for by ioctl(2): getifaddrs allocates.
+ * Interfaces are asked for by ioctl(2) and in /proc/net/if_inet6: getifaddrs allocates.
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <sodium/crypto_auth_hmacsha512256.h>
-#include <sodium/crypto_verify_32.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "softrdma/net.h"
 
 #define INTERFACES 64
-#define KEY_MIN 16
 
-/* ---- the own address ---- */
+/* ---- the own address: IPv4 ---- */
 
 static uint32_t address_of(const struct sockaddr *sa)
 {
@@ -63,7 +60,7 @@ static int wanted(int fd, const struct ifreq *r, const char *want)
 	return (flags.ifr_flags & IFF_UP) && !(flags.ifr_flags & IFF_LOOPBACK);
 }
 
-static int interfaces_ask(int fd, const char *want, uint32_t *ret_address, uint32_t *ret_mask)
+static int interfaces_ask(int fd, const char *want, struct sr_host *h)
 {
 	struct ifreq list[INTERFACES];
 	struct ifconf conf = { .ifc_len = sizeof(list), .ifc_req = list };
@@ -74,121 +71,163 @@ static int interfaces_ask(int fd, const char *want, uint32_t *ret_address, uint3
 	for (i = 0; i < (size_t)conf.ifc_len / sizeof(*list); i++) {
 		if (list[i].ifr_addr.sa_family != AF_INET || !wanted(fd, &list[i], want))
 			continue;
-		*ret_address = address_of(&list[i].ifr_addr);
+		h->address = address_of(&list[i].ifr_addr);
 		if (!ioctl(fd, SIOCGIFNETMASK, &list[i]))
-			*ret_mask = address_of(&list[i].ifr_netmask);
+			h->mask = address_of(&list[i].ifr_netmask);
 		return 0;
 	}
 	return -ENOENT;
 }
 
-int net_address_find(uint32_t *ret_address, uint32_t *ret_mask)
-{
-	const char *want = getenv("SOFTRDMA_ADDRESS");
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), err;
+/* ---- IPv6: a line of /proc/net/if_inet6 is ADDRESS INTERFACE PREFIX SCOPE FLAGS NAME, all but the last in hexadecimal ---- */
 
-	if (fd < 0)
-		return -errno;
-	if (want && !*want)
-		want = NULL;
-	*ret_mask = 0;
-	err = interfaces_ask(fd, want, ret_address, ret_mask);
-	close(fd);
-	if (err && want && parse(want)) { /* one of the loopback's many, say */
-		*ret_address = parse(want);
-		err = 0;
+static uint32_t hex(const char **s, int digits)
+{
+	uint32_t v = 0;
+
+	for (; digits; digits--, (*s)++) {
+		uint32_t c = (uint8_t)**s;
+
+		if (c - '0' > 9 && (c | 32) - 'a' > 5)
+			break;
+		v = v << 4 | (c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
 	}
-	return err;
+	return v;
 }
 
-void net_map(uint8_t gid[16], uint32_t address)
+struct line6 {
+	uint8_t ip[16];
+	uint32_t prefix, scope, flags;
+	const char *name;
+	size_t length;
+};
+
+/* What comes behind the line; NULL: it is none. */
+static const char *line_read(const char *s, struct line6 *l)
+{
+	uint32_t i;
+
+	for (i = 0; i < 16; i++)
+		l->ip[i] = (uint8_t)hex(&s, 2);
+	for (i = 0; i < 4; i++) {
+		uint32_t v;
+
+		if (*s++ != ' ')
+			return NULL;
+		v = hex(&s, 8);
+		l->prefix = i == 1 ? v : l->prefix;
+		l->scope = i == 2 ? v : l->scope;
+		l->flags = i == 3 ? v : l->flags;
+	}
+	while (*s == ' ')
+		s++;
+	l->name = s;
+	l->length = strcspn(s, "\n");
+	return s[l->length] ? s + l->length + 1 : NULL;
+}
+
+#define SCOPE_GLOBAL 0u
+#define FLAGS_UNFIT 0x68u /* deprecated, tentative, a duplicate */
+
+static int wanted6(const struct line6 *l, const char *want)
+{
+	struct in6_addr a;
+
+	if (want && inet_pton(AF_INET6, want, &a) == 1)
+		return !memcmp(l->ip, &a, sizeof(a));
+	if (l->scope != SCOPE_GLOBAL || (l->flags & FLAGS_UNFIT))
+		return 0;
+	return want ? strlen(want) == l->length && !memcmp(want, l->name, l->length) : !!l->ip[0]; /* ::1 */
+}
+
+static int interfaces6_ask(const char *want, struct sr_host *h)
+{
+	char text[8192];
+	int fd = open("/proc/net/if_inet6", O_RDONLY | O_CLOEXEC);
+	long n = fd >= 0 ? raw_pread(fd, text, sizeof(text) - 1, 0) : -1;
+	const char *s = text;
+	struct line6 l = { 0 };
+	uint32_t end;
+
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+	while (s && *s) {
+		s = line_read(s, &l);
+		if (!s || !wanted6(&l, want))
+			continue;
+		memcpy(h->prefix, l.ip, sizeof(h->prefix));
+		memcpy(&end, l.ip + sizeof(h->prefix), sizeof(end));
+		h->address = ntohl(end);
+		h->mask = l.prefix > 96 ? ~0u << (128 - (l.prefix < 128 ? l.prefix : 127)) : 0;
+		return h->address ? 0 : -ENOENT;
+	}
+	return -ENOENT;
+}
+
+int net_address_find(struct sr_host *h)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	const char *want = getenv("SOFTRDMA_ADDRESS");
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), err = -ENOENT;
+
+	if (want && !*want)
+		want = NULL;
+	h->mask = 0;
+	memcpy(h->prefix, mapped, sizeof(mapped));
+	if (fd >= 0) {
+		err = interfaces_ask(fd, want, h);
+		close(fd);
+	}
+	if (err && want && parse(want)) { /* one of the loopback's many, say */
+		h->address = parse(want);
+		err = 0;
+	}
+	return err ? interfaces6_ask(want, h) : 0;
+}
+
+/* ---- other hosts ---- */
+
+void net_name_fill(const struct sr_host *h, uint32_t address, uint8_t ret[16])
 {
 	const uint32_t be = htonl(address);
 
-	memset(gid, 0, 10);
-	memset(gid + 10, 0xff, 2);
-	memcpy(gid + 12, &be, 4);
+	memcpy(ret, h->prefix, sizeof(h->prefix));
+	memcpy(ret + sizeof(h->prefix), &be, sizeof(be));
 }
 
-/* ---- the key ---- */
-
-static int key_path(char *path, size_t size)
+socklen_t net_sockaddr_fill(const uint8_t name[16], uint32_t port, union net_sockaddr *ret)
 {
-	const char *file = getenv("SOFTRDMA_KEY"), *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-	size_t n;
+	struct in6_addr a;
 
-	if (file && *file)
-		n = fm_format(path, size, "%s", file);
-	else if (config && *config)
-		n = fm_format(path, size, "%s/softrdma/key", config);
-	else if (home && *home)
-		n = fm_format(path, size, "%s/.config/softrdma/key", home);
+	memcpy(&a, name, sizeof(a));
+	memset(ret, 0, sizeof(*ret));
+	if (IN6_IS_ADDR_V4MAPPED(&a)) {
+		ret->in.sin_family = AF_INET;
+		ret->in.sin_port = htons((uint16_t)port);
+		memcpy(&ret->in.sin_addr, name + 12, 4);
+		return sizeof(ret->in);
+	}
+	ret->in6.sin6_family = AF_INET6;
+	ret->in6.sin6_port = htons((uint16_t)port);
+	ret->in6.sin6_addr = a;
+	return sizeof(ret->in6);
+}
+
+void net_name_show(const uint8_t name[16], uint32_t port, char *buf, size_t size)
+{
+	char text[INET6_ADDRSTRLEN] = "";
+	struct in6_addr a;
+	int mapped;
+
+	memcpy(&a, name, sizeof(a));
+	mapped = IN6_IS_ADDR_V4MAPPED(&a);
+	if (mapped)
+		inet_ntop(AF_INET, name + 12, text, sizeof(text));
 	else
-		return -ENOENT;
-	return n < size ? 0 : -ENAMETOOLONG;
-}
-
-/* Its first line's end is not part of it. */
-static long key_load(int fd, const char *path, uint8_t key[NET_KEY_MAX], int complain)
-{
-	struct stat st;
-	long n;
-
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077)) {
-		if (complain)
-			log_error("%s is not used: a key must be a file of ours with mode 0600", path);
-		return -EACCES;
-	}
-	n = raw_pread(fd, key, NET_KEY_MAX, 0);
-	if (n > 0 && key[n - 1] == '\n')
-		n--;
-	if (n >= 0 && (n < KEY_MIN || st.st_size > NET_KEY_MAX)) {
-		if (complain)
-			log_error("%s is not used: a key has 16 to 256 bytes", path);
-		return -EINVAL;
-	}
-	return n;
-}
-
-int net_key_read(uint8_t key[NET_KEY_MAX], uint32_t *ret_length, int complain)
-{
-	char path[512];
-	int fd, err = key_path(path, sizeof(path));
-	long n;
-
-	if (err)
-		return err;
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-	if (fd < 0)
-		return -errno;
-	n = key_load(fd, path, key, complain);
-	close(fd);
-	if (n < 0)
-		return (int)n;
-	*ret_length = (uint32_t)n;
-	return 0;
-}
-
-void net_key_proof(const uint8_t *key, uint32_t length, char side, const struct net_hello *dialler,
-		   const struct net_hello *listener, uint8_t ret[NET_MAC])
-{
-	crypto_auth_hmacsha512256_state state;
-
-	_Static_assert(NET_MAC == crypto_auth_hmacsha512256_BYTES, "wire format");
-	crypto_auth_hmacsha512256_init(&state, key, length);
-	crypto_auth_hmacsha512256_update(&state, (const unsigned char *)&side, 1);
-	crypto_auth_hmacsha512256_update(&state, (const unsigned char *)dialler, NET_HELLO_SIGNED);
-	crypto_auth_hmacsha512256_update(&state, (const unsigned char *)listener, NET_HELLO_SIGNED);
-	crypto_auth_hmacsha512256_final(&state, ret);
-}
-
-void net_proof(const struct sr_net *net, char side, const struct net_hello *dialler, const struct net_hello *listener,
-	       uint8_t ret[NET_MAC])
-{
-	net_key_proof(net->key, net->key_length, side, dialler, listener, ret);
-}
-
-int net_proof_equal(const uint8_t a[NET_MAC], const uint8_t b[NET_MAC])
-{
-	return !crypto_verify_32(a, b);
+		inet_ntop(AF_INET6, name, text, sizeof(text));
+	if (port)
+		fm_format(buf, size, mapped ? "%s:%u" : "[%s]:%u", text, port);
+	else
+		fm_format(buf, size, "%s", text);
 }

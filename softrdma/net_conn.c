@@ -116,20 +116,13 @@ static void fd_close(struct net_conn *c)
 	c->fd = -1;
 }
 
-static void name_show(const struct net_conn *c, char *buf, size_t size)
-{
-	const uint8_t *a = c->name.gid + 12;
-
-	fm_format(buf, size, "%u.%u.%u.%u:%u", a[0], a[1], a[2], a[3], NET_PORT + c->name.index);
-}
-
 void net_conn_break(struct net_conn *c, const char *why)
 {
 	struct net_qp *n;
-	char name[40];
+	char name[64];
 
 	if (why) {
-		name_show(c, name, sizeof(name));
+		net_name_show(c->name.gid, NET_PORT + c->name.index, name, sizeof(name));
 		log_error("connection to %s closed: %s", name, why);
 	}
 	/* One that has just come up was not wanted, as a rule: the other's comes. */
@@ -150,19 +143,18 @@ void net_conn_break(struct net_conn *c, const char *why)
 
 static int dial(struct net_conn *c)
 {
-	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)(NET_PORT + c->name.index)) };
-	struct sockaddr_in from = { .sin_family = AF_INET };
-	int fd = sr_socket(AF_INET, SOCK_STREAM), one = 1;
+	union net_sockaddr to, from;
+	socklen_t len = net_sockaddr_fill(c->name.gid, NET_PORT + c->name.index, &to);
+	int fd = sr_socket(to.sa.sa_family, SOCK_STREAM), one = 1;
 	long r;
 
 	if (fd < 0)
 		return fd;
-	memcpy(&to.sin_addr, c->name.gid + 12, 4);
-	memcpy(&from.sin_addr, c->net->gid + 12, 4);
+	net_sockaddr_fill(c->net->gid, 0, &from);
 	RAW5(SYS_setsockopt, fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof(one));
-	RAW3(SYS_bind, fd, &from, sizeof(from));
+	RAW3(SYS_bind, fd, &from, len);
 	fd_take(c, fd, 1);
-	r = RAW3(SYS_connect, fd, &to, sizeof(to));
+	r = RAW3(SYS_connect, fd, &to, len);
 	return r == -EINPROGRESS ? 0 : (int)r;
 }
 

@@ -23,14 +23,15 @@
 
 static void guest_end(struct sr_net *net, struct net_guest *g, const char *why)
 {
-	const uint8_t *a = (const uint8_t *)&g->address;
 	uint64_t now = net_now();
+	char name[64];
 
 	if (why && now > net->complain_ns) {
 		if (now - net->complain_ns > COMPLAINTS * COMPLAIN_NS)
 			net->complain_ns = now - COMPLAINTS * COMPLAIN_NS;
 		net->complain_ns += COMPLAIN_NS;
-		log_error("connection from %u.%u.%u.%u refused: %s", a[0], a[1], a[2], a[3], why);
+		net_name_show(g->address, 0, name, sizeof(name));
+		log_error("connection from %s refused: %s", name, why);
 	}
 	close(g->fd);
 	g->fd = -1;
@@ -50,7 +51,7 @@ void net_guests_accept(struct sr_net *net)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
 	struct net_guest *g = guest_free(net);
-	struct sockaddr_in sa = { 0 };
+	union net_sockaddr sa = { .in6 = { 0 } };
 	socklen_t len = sizeof(sa);
 	int fd;
 
@@ -58,12 +59,15 @@ void net_guests_accept(struct sr_net *net)
 		net_guests_expire(net, UINT64_MAX); /* the oldest ones go: whoever means it comes again */
 		g = guest_free(net);
 	}
-	fd = g ? accept4(net->listen_fd, (struct sockaddr *)&sa, &len, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
+	fd = g ? accept4(net->listen_fd, &sa.sa, &len, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
 	if (fd < 0)
 		return;
 	memset(g, 0, sizeof(*g));
 	g->fd = fd;
-	g->address = sa.sin_addr.s_addr;
+	memcpy(g->address, net->gid, 12); /* of IPv4 that is what maps it */
+	memcpy(g->address + 12, &sa.in.sin_addr, 4);
+	if (sa.sa.sa_family == AF_INET6)
+		memcpy(g->address, &sa.in6.sin6_addr, 16);
 	g->since = net_now();
 	ev.data.u64 = NET_TAG_GUEST + (uint64_t)(g - net->guest);
 	RAW4(SYS_epoll_ctl, net->wait_fd, EPOLL_CTL_ADD, fd, &ev);

@@ -84,9 +84,12 @@ static void roce_gid_add(struct sr_port *p, uint64_t prefix, uint64_t id)
 	gid_add(p, prefix, id, SYSFS_ROCE_V2);
 }
 
-static int address_add(struct sr_port *p, uint32_t address)
+static int address_add(struct sr_port *p, const uint8_t ip[16])
 {
-	roce_gid_add(p, 0, 0xffff00000000ull | address);
+	union ibv_gid gid;
+
+	memcpy(gid.raw, ip, sizeof(gid.raw));
+	roce_gid_add(p, be64toh(gid.global.subnet_prefix), be64toh(gid.global.interface_id));
 	return 0;
 }
 

@@ -25,7 +25,7 @@ static const char help[] =
 	"  --make-key  makes a key for the network, if there is none\n"
 	"\n"
 	"SOFTRDMA_KEY      file with the key; default ~/.config/softrdma/key\n"
-	"SOFTRDMA_ADDRESS  interface or IPv4 address of this host on the network\n"
+	"SOFTRDMA_ADDRESS  interface or address of this host on the network, IPv4 or IPv6\n"
 	"SOFTRDMA_DIR      directory of the shared memory; default /dev/shm/softrdma-UID\n"
 	"SOFTRDMA_DEVICES  how many devices, SOFTRDMA_PORTS  of how many ports: softrdma-run(1) has more\n"
 	"SOFTRDMA_LIBDIR   where libsoftrdma.so is; default ../lib beside this program\n";

@@ -4,6 +4,7 @@
  * Requests lead from site to site: a queue pair is not found at another port than its own. No state.
  */
 #include <endian.h>
+#include <string.h>
 
 #include "softrdma/name.h"
 
@@ -17,9 +18,9 @@ uint16_t sr_own_site(const struct sr_context *ctx, uint32_t port)
 	return site_of(ctx, ctx->device, port);
 }
 
-static int address_is(struct sr_port *p, uint32_t address)
+static int address_is(struct sr_port *p, const uint8_t ip[16])
 {
-	return p->gid[0].global.interface_id == htobe64(0xffff00000000ull | address);
+	return !memcmp(p->gid[0].raw, ip, sizeof(p->gid[0].raw));
 }
 
 static int gid_leads(const struct sr_context *ctx, const struct sr_host *h, const union ibv_gid *gid, uint32_t device,
@@ -44,7 +45,7 @@ static uint16_t site_on(const struct sr_context *ctx, const struct sr_host *h, c
 		for (p = 1; p <= SR_MAX_PORTS; p++)
 			if (a->is_global ? gid_leads(ctx, h, &a->grh.dgid, d, p) : a->dlid == sr_name_lid(h, d, p))
 				return site_of(ctx, d, p);
-	if (ctx->ethernet && a->is_global && !a->grh.dgid.global.subnet_prefix && sr_name_addresses(h, address_is, &wanted))
+	if (ctx->ethernet && a->is_global && sr_name_addresses(h, address_is, &wanted))
 		return site_of(ctx, 0, 1);
 	return 0;
 }
@@ -65,7 +66,7 @@ uint32_t sr_host_find(const struct sr_context *ctx, const struct ibv_ah_attr *a,
 		return 0;
 	if (!a->is_global)
 		h.address = (h.address & h.mask) | ((a->dlid - 1u) & ((1u << SR_LID_HOST_BITS) - 1));
-	else if (ctx->ethernet && a->grh.dgid.global.subnet_prefix) /* a MAC's, with ff:fe in its middle */
+	else if (ctx->ethernet && be64toh(a->grh.dgid.global.subnet_prefix) == SR_SUBNET) /* a MAC's, with ff:fe in its middle */
 		h.address = (uint32_t)(id >> 40 & 0xff) << 24 | (uint32_t)(id & 0xffffff);
 	else
 		h.address = (uint32_t)id;

@@ -14,9 +14,10 @@ PORT = 24576
 class Pair:
     """A program on each of two hosts."""
 
-    def __init__(self, options, folder, delay=None, loss=0):
+    def __init__(self, options, folder, delay=None, loss=0, ipv6=False):
+        self.address = wire.ADDRESS6 if ipv6 else wire.ADDRESS
         try:
-            self.hosts = wire.Hosts(delay, loss)
+            self.hosts = wire.Hosts(delay, loss, ipv6)
         except wire.NoHosts as e:
             raise Skip(str(e)) from None
         self.job = Job(options.bin, folder)
@@ -43,7 +44,7 @@ class Pair:
         """The program at both ends, up to where they have met."""
         server = self.start(0, 'server', argv)
         self.wait([server], lambda: self.listening(0, port), 'the server does not listen')
-        client = self.start(1, 'client', [*argv, wire.ADDRESS[0]])
+        client = self.start(1, 'client', [*argv, self.address[0]])
         self.wait([server, client], lambda: client.ended() or not self.listening(0, port), 'the client does not connect')
         return server, client
 

@@ -7,10 +7,10 @@
  * fetch-and-add returns only grows, and at the end that the counters hold the exact sums.
  *
  *   verbs_stress [-p port] [-q connections] [-s largest message] [-n operations a connection] [-d depth] [-e | -E] [-t threads]
- *                [-r seed] [-S] [host]
+ *                [-r seed] [-S] [-g GID] [-6] [host]
  *
  * -e sleeps for completion events instead of polling; -E in an epoll set of its own, edge by edge; -t shares the connections among threads; -S: a thread's connections take from one
- * shared queue of as many receives as each would have alone. Receives are few, so senders often wait for them. Status 0: all was right; 1: what was wrong is told; 77: there is no device.
+ * shared queue of as many receives as each would have alone; -6: the two meet over IPv6. Receives are few, so senders often wait for them. Status 0: all was right; 1: what was wrong is told; 77: there is no device.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -263,7 +263,7 @@ static void parse(int argc, char **argv)
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "p:q:s:n:d:r:t:eES")) != -1) {
+	while ((c = getopt(argc, argv, "p:q:s:n:d:r:t:g:eES6")) != -1) {
 		switch (c) {
 		case 'p': options.port = (uint16_t)atoi(optarg); break;
 		case 'q': options.qps = (uint32_t)atoi(optarg); break;
@@ -274,6 +274,8 @@ static void parse(int argc, char **argv)
 		case 't': options.threads = (uint32_t)atoi(optarg); break;
 		case 'e': options.events = 1; break;
 		case 'E': options.events = options.epoll = 1; break;
+		case 'g': options.gid = atoi(optarg); break;
+		case '6': options.ipv6 = 1; break;
 		case 'S': options.shared = 1; break;
 		default: exit(2);
 		}

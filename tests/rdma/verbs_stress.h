@@ -50,7 +50,7 @@ struct options {
 	uint16_t port;
 	uint32_t qps, largest, depth, seed, threads;
 	uint64_t count;
-	int events, epoll, shared;
+	int events, epoll, shared, gid, ipv6;
 };
 
 /* Each thread has queues and a channel of its own, and every connection whose number leaves its own as remainder. */

@@ -26,22 +26,23 @@ static int tcp;
 
 void tcp_meet(void)
 {
-	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *found;
-	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(options.port) };
+	struct addrinfo hints = { .ai_family = options.ipv6 ? AF_INET6 : AF_INET, .ai_socktype = SOCK_STREAM,
+				  .ai_flags = options.host ? 0 : AI_PASSIVE }, *found;
 	int listener, one = 1;
 	char port[8];
 
+	snprintf(port, sizeof(port), "%u", options.port);
+	must(!getaddrinfo(options.host, port, &hints, &found), "getaddrinfo");
 	if (options.host) {
-		snprintf(port, sizeof(port), "%u", options.port);
-		must(!getaddrinfo(options.host, port, &hints, &found), "getaddrinfo");
-		tcp = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		tcp = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		must(!connect(tcp, found->ai_addr, found->ai_addrlen), "connect");
 		freeaddrinfo(found);
 		return;
 	}
-	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	listener = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	must(!bind(listener, (struct sockaddr *)&any, sizeof(any)) && !listen(listener, 1), "listen");
+	must(!bind(listener, found->ai_addr, found->ai_addrlen) && !listen(listener, 1), "listen");
+	freeaddrinfo(found);
 	tcp = accept(listener, NULL, NULL);
 	must(tcp >= 0, "accept");
 	close(listener);
@@ -150,7 +151,7 @@ void connection_create(struct connection *c, uint32_t q)
 	max_inline = init.cap.max_inline_data;
 	a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	must(!ibv_modify_qp(c->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
-	must(!ibv_query_port(context, 1, &port) && !ibv_query_gid(context, 1, 0, &gid), "ibv_query_port");
+	must(!ibv_query_port(context, 1, &port) && !ibv_query_gid(context, 1, options.gid, &gid), "ibv_query_port");
 	c->mine = (struct address){ .qpn = c->qp->qp_num, .rkey = c->mr->rkey, .lid = port.lid, .psn = 7 + q,
 				    .landing = (uintptr_t)c->landing, .written = (uintptr_t)c->written,
 				    .counter = (uintptr_t)counter, .counter_rkey = counter_mr->rkey };
@@ -165,6 +166,7 @@ void connection_connect(struct connection *c)
 	a.ah_attr = (struct ibv_ah_attr){ .dlid = c->other.lid, .port_num = 1, .is_global = !c->other.lid };
 	memcpy(&a.ah_attr.grh.dgid, c->other.gid, 16);
 	a.ah_attr.grh.hop_limit = 1;
+	a.ah_attr.grh.sgid_index = (uint8_t)options.gid;
 	must(!ibv_modify_qp(c->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
 	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,

@@ -25,6 +25,7 @@ CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454ca, 1, 0x1000
 PORT = 24576
 ADDRESS = ['10.77.0.1', '10.77.0.2']
+ADDRESS6 = ['fd77::4d:1', 'fd77::4d:2']
 
 
 class NoHosts(Exception):
@@ -50,9 +51,9 @@ def ip(*argv, inside=None):
 
 
 class Hosts:
-    """Two of them. @delay in ms, @loss in percent: a wire; else virtual interfaces."""
+    """Two of them. @delay in ms, @loss in percent: a wire; else virtual interfaces. @ipv6: they have no other addresses."""
 
-    def __init__(self, delay=None, loss=0):
+    def __init__(self, delay=None, loss=0, ipv6=False):
         self.holders = []
         self.wire = None
         for _ in ADDRESS:
@@ -69,7 +70,10 @@ class Hosts:
         else:
             self.start_wire(delay, loss)
         for n in (0, 1):
-            ip('addr', 'add', f'{ADDRESS[n]}/24', 'dev', f'cable{n}', inside=self.pid[n])
+            if ipv6:
+                ip('addr', 'add', f'{ADDRESS6[n]}/64', 'dev', f'cable{n}', 'nodad', inside=self.pid[n])
+            else:
+                ip('addr', 'add', f'{ADDRESS[n]}/24', 'dev', f'cable{n}', inside=self.pid[n])
             ip('link', 'set', f'cable{n}', 'up', inside=self.pid[n])
             ip('link', 'set', 'lo', 'up', inside=self.pid[n])
 
