@@ -300,8 +300,7 @@ int net_thread_spawn(struct raw_thread *t, char **ret_stack, void (*fn)(void *),
 
 void net_thread_join(struct raw_thread *t, char *stack)
 {
-	if (t->tid)
-		raw_thread_join(t);
+	raw_thread_join(t);
 	munmap(stack, STACK + TLS + FM_PAGE_SIZE);
 }
 

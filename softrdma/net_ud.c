@@ -29,8 +29,14 @@ static struct net_conn *conn_to(struct sr_net *net, struct sr_qp *qp, uint32_t h
 	return qp->net_to = net_conn_get(net, &name);
 }
 
+/* What there is to wait for. */
+struct wait {
+	int fd; /* -1: the connection */
+	int refused;
+};
+
 /* 1: it is on its way; 0: there is no room now; -EFAULT: what it consists of is not there. */
-static int try_put(struct net_conn *c, const struct net_frame *f, struct pieces *p)
+static int try_put(struct net_conn *c, const struct net_frame *f, struct pieces *p, struct wait *ret_wait)
 {
 	char *to = NULL;
 	int err = 0;
@@ -48,16 +54,18 @@ static int try_put(struct net_conn *c, const struct net_frame *f, struct pieces 
 		c->out_end -= (uint32_t)sizeof(*f) + f->length;
 	else if (to)
 		net_pump(c);
+	*ret_wait = (struct wait){ .fd = c->state == NET_UP ? c->fd : -1, .refused = c->refused };
 	lock_release(&c->lock);
 	return err ? err : to != NULL;
 }
 
-static void wait_a_little(struct net_conn *c)
+/* Whoever has that number in the meantime: it is a little. */
+static void wait_a_little(const struct wait *w)
 {
-	struct pollfd p = { .fd = c->fd, .events = POLLOUT };
-	struct timespec ts = { .tv_nsec = c->state == NET_UP ? LOOK_MS * 1000000 : 200000 };
+	struct pollfd p = { .fd = w->fd, .events = POLLOUT };
+	struct timespec ts = { .tv_nsec = w->fd >= 0 ? LOOK_MS * 1000000 : 200000 };
 
-	if (c->state == NET_UP)
+	if (w->fd >= 0)
 		RAW5(SYS_ppoll, &p, 1, &ts, NULL, 0);
 	else
 		RAW5(SYS_ppoll, NULL, 0, &ts, NULL, 0);
@@ -73,15 +81,16 @@ int sr_net_datagram(struct sr_run *r, struct op *o, const struct sr_sender *from
 			       .target = (uint32_t)from->slid | (uint32_t)from->sl << 16, .site = from->site,
 			       .pkey = from->pkey };
 	uint64_t end = 0;
+	struct wait w;
 	int done;
 
 	f.flags = (uint8_t)((o->w->flags & IBV_SEND_SOLICITED ? NET_SOLICITED : 0) | (from->routed ? NET_ROUTED : 0) |
 			    (o->w->opcode == IBV_WR_SEND_WITH_IMM ? NET_IMMEDIATE : 0));
-	while (c && !(done = try_put(c, &f, &o->local))) {
+	while (c && !(done = try_put(c, &f, &o->local, &w))) {
 		end = end ? end : net_now() + LOST_NS;
-		if (net_now() > end || c->refused)
+		if (net_now() > end || w.refused)
 			break;
-		wait_a_little(c);
+		wait_a_little(&w);
 	}
 	return c && done < 0 ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
 }
