@@ -235,6 +235,9 @@ void sr_net_detach(struct sr_context *ctx, struct sr_qp *qp);
 void sr_net_run_locked(struct sr_context *ctx, struct sr_qp *qp);
 /* The other end may have waited for what there is now. */
 void sr_net_ready(struct sr_context *ctx, struct sr_qp *qp);
+/* One more, or one less, of the context's queue pairs is a member; ctx->lock held. */
+void sr_net_group_join(struct sr_context *ctx, const uint8_t gid[16]);
+void sr_net_group_leave(struct sr_context *ctx, const uint8_t gid[16]);
 void sr_net_poll(struct sr_context *ctx);
 void sr_net_polled(struct sr_context *ctx);
 

@@ -112,5 +112,8 @@ int sr_ud_send(struct sr_run *r, struct op *o);
 /* To the queue pair @qpn of @to, if it takes it. o->local is header and data; the other fields of a request are in o->w. */
 void sr_ud_deliver(struct sr_run *r, struct op *o, const struct sr_sender *from, struct sr_peer *to, uint32_t qpn);
 
+/* net_group.c: to the members on other hosts. -EFAULT: what the message consists of is not there. */
+int sr_net_group_send(struct sr_run *r, struct op *o, const struct sr_sender *from, const uint8_t gid[16]);
+
 /* net_ud.c: a status. */
 int sr_net_datagram(struct sr_run *r, struct op *o, const struct sr_sender *from, uint32_t host);

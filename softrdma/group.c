@@ -185,6 +185,8 @@ EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 			err = group_mark(ctx, gid->raw, 1);
 		if (err && member_find(ctx, gid->raw, number))
 			atomic_store(&member_find(ctx, gid->raw, number)->number, 0);
+		if (!err)
+			sr_net_group_join(ctx, gid->raw);
 	}
 	lock_release(&ctx->lock);
 	return err;
@@ -201,12 +203,13 @@ EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 		atomic_store(&m->number, 0);
 		if (!member_find(ctx, gid->raw, 0))
 			group_mark(ctx, gid->raw, 0);
+		sr_net_group_leave(ctx, gid->raw);
 	}
 	lock_release(&ctx->lock);
 	return m ? 0 : EINVAL;
 }
 
-/* A context that is closed leaves all groups. */
+/* A context that is closed leaves all groups; those on the network with its socket. */
 void sr_groups_leave(struct sr_context *ctx)
 {
 	uint32_t i, n = atomic_load(&ctx->seg->members);

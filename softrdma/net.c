@@ -57,6 +57,7 @@ static void descriptors_close(struct sr_net *net)
 	fd_close(net->event_fd);
 	fd_close(net->timer_fd);
 	fd_close(net->listen_fd);
+	fd_close(net->group_fd);
 }
 
 void sr_net_open(struct sr_context *ctx)
@@ -71,7 +72,7 @@ void sr_net_open(struct sr_context *ctx)
 	net = arena_alloc(&ctx->arena, sizeof(*net));
 	if (!net)
 		return;
-	net->listen_fd = net->wait_fd = net->sockets_fd = net->event_fd = net->timer_fd = -1;
+	net->group_fd = net->listen_fd = net->wait_fd = net->sockets_fd = net->event_fd = net->timer_fd = -1;
 	if (descriptors_open(net)) {
 		log_error("no descriptors for the network");
 		descriptors_close(net);

@@ -25,6 +25,7 @@
 #define NET_BUFFERED 8192u   /* payloads up to this are taken from the buffer in one piece */
 #define NET_READS 16u	     /* not answered, a queue pair */
 #define NET_GUESTS 64u
+#define NET_GROUPS 16u	     /* of IP, for all of ours */
 #define NET_KEY_MAX 256u
 #define NET_SECOND 1000000000ull
 #define NET_MS 1000000ull
@@ -35,7 +36,7 @@ struct net_name {
 };
 
 /* What an event of wait_fd is about. */
-enum net_tag { NET_TAG_EVENT, NET_TAG_TIMER, NET_TAG_LISTENER, NET_TAG_SOCKETS, NET_TAG_GUEST };
+enum net_tag { NET_TAG_EVENT, NET_TAG_TIMER, NET_TAG_LISTENER, NET_TAG_SOCKETS, NET_TAG_GROUPS, NET_TAG_GUEST };
 
 enum net_conn_state { NET_DOWN, NET_DIALLING, NET_GREETING, NET_UP };
 
@@ -162,6 +163,9 @@ struct sr_net {
 	struct net_qp *_Atomic qp[SR_MAX_QP];
 	_Atomic uint64_t timer_due; /* 0: it does not run */
 	struct net_guest guest[NET_GUESTS];
+	int group_fd; /* net_group.c; -1: not needed yet; below: it cannot be had */
+	uint32_t group_users[NET_GROUPS]; /* ctx->lock */
+	uint8_t group_key[32];
 	_Atomic int stopping;
 	int started;
 	/* The thread leaves the sockets to who polls. */
@@ -300,6 +304,9 @@ struct net_qp *net_qp_find(struct net_conn *c, uint32_t qpn);
 
 /* net_ud.c */
 void net_datagram_take(struct net_conn *c, const struct net_frame *f, char *payload);
+
+/* net_group.c: messages to groups have come. By the thread alone. */
+void net_groups_read(struct sr_net *net);
 
 /* net_thread.c */
 /* A thread that libc does not know of, on a stack of its own; its end waits for @fn's. 0 or -errno. */

@@ -234,6 +234,9 @@ static void serve(struct sr_net *net, uint64_t tag)
 	case NET_TAG_SOCKETS:
 		sockets_woke(net);
 		break;
+	case NET_TAG_GROUPS:
+		net_groups_read(net);
+		break;
 	default:
 		net_guest_read(net, (uint32_t)(tag - NET_TAG_GUEST));
 	}

@@ -35,6 +35,15 @@ int net_cm_hello_decode(const void *bytes, size_t n, struct net_hello *h)
 	return !err && h->index ? -EPROTO : err;
 }
 
+int net_group_decode(const void *bytes, size_t n, struct net_group *h)
+{
+	if (n < sizeof(*h) + sizeof(struct net_frame) + NET_GROUP_TAG ||
+	    n > sizeof(*h) + sizeof(struct net_frame) + NET_DATAGRAM_MAX + NET_GROUP_TAG)
+		return -EPROTO;
+	memcpy(h, bytes, sizeof(*h));
+	return h->magic == NET_GROUP_MAGIC && h->version == NET_VERSION && h->length == sizeof(*h) ? 0 : -EPROTO;
+}
+
 /* Which flags a type may have, and the longest payload. */
 static const struct {
 	uint8_t flags;

@@ -33,6 +33,19 @@ struct net_hello {
 _Static_assert(sizeof(struct net_hello) == 96, "no holes");
 #define NET_HELLO_SIGNED offsetof(struct net_hello, proof)
 
+/* One message to a multicast group, as a datagram of UDP: this, then a frame with its payload, sealed. */
+#define NET_GROUP_MAGIC 0x70726772736f6673ull /* "sfosrgrp" */
+#define NET_GROUP_NONCE 24
+#define NET_GROUP_TAG 16
+struct net_group {
+	uint64_t magic;
+	uint16_t version;
+	uint16_t length; /* of this struct */
+	uint32_t host;	 /* who sends, network order */
+	uint8_t nonce[NET_GROUP_NONCE];
+};
+_Static_assert(sizeof(struct net_group) == 40, "no holes");
+
 enum net_type {
 	NET_REQUEST = 1,
 	NET_ACK,
@@ -96,5 +109,7 @@ _Static_assert(sizeof(struct net_frame) == 72, "no holes");
 int net_hello_decode(const void *bytes, size_t n, struct net_hello *ret_h);
 /* The same of an end of rdma_cm, whose index is 0. */
 int net_cm_hello_decode(const void *bytes, size_t n, struct net_hello *ret_h);
+/* Its bounds: 0 or -EPROTO. */
+int net_group_decode(const void *bytes, size_t n, struct net_group *ret_h);
 /* 0 or -EPROTO. */
 int net_frame_decode(const void *bytes, size_t n, struct net_frame *ret_f);

@@ -148,6 +148,8 @@ int sr_ud_send(struct sr_run *r, struct op *o)
 	if (unlikely(av->host))
 		return sr_net_datagram(r, o, &from, av->host);
 	if (av->multicast) {
+		if (r->ctx->net && sr_net_group_send(r, o, &from, av->dgid))
+			return IBV_WC_LOC_PROT_ERR;
 		deliver_group(r, o, av, &from);
 		return IBV_WC_SUCCESS;
 	}
