@@ -44,6 +44,20 @@ static uint8_t *part(const uint8_t *data, size_t n)
 	return p;
 }
 
+/* A message to a group, of which nothing but its bounds can be seen before it is opened. */
+static void group_check(const uint8_t *data, size_t size)
+{
+	uint8_t *p = part(data, size);
+	struct net_group h;
+
+	if (!net_group_decode(p, size, &h)) {
+		require(h.version == NET_VERSION && h.length == sizeof(h));
+		require(size >= sizeof(h) + sizeof(struct net_frame) + NET_GROUP_TAG);
+		require(size <= sizeof(h) + sizeof(struct net_frame) + NET_DATAGRAM_MAX + NET_GROUP_TAG);
+	}
+	free(p);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct net_hello h;
@@ -53,6 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int err = net_hello_decode(p, n, &h);
 
 	free(p);
+	group_check(data, size);
 	if (err)
 		return 0;
 	require(h.index && h.index < NET_INDEXES && h.version == NET_VERSION);
