@@ -15,8 +15,10 @@
 #include "agent/maps.h"
 
 #include <errno.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 
 #include "agent/agent.h"
 #include "agent/device.h"
@@ -117,6 +119,14 @@ static int refuse(const struct line *l, const char *why)
 	return fermata_fail(-EOPNOTSUPP, "mapping %lx-%lx of %s %s", l->start, l->end, l->path, why);
 }
 
+/* A file system that keeps its files in memory only. */
+static bool in_memory(const char *path)
+{
+	struct statfs s;
+
+	return statfs(path, &s) == 0 && (s.f_type == TMPFS_MAGIC || s.f_type == RAMFS_MAGIC);
+}
+
 static int classify(const struct line *l, struct image_mapping *v)
 {
 	bool deleted = ends_with(l->path, " (deleted)");
@@ -145,6 +155,10 @@ static int classify(const struct line *l, struct image_mapping *v)
 		return refuse(l, "is a mapping of a device, which is not supported");
 	v->file_size = (uint64_t)st.st_size;
 	v->file_mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+	if (l->shared && in_memory(l->path)) {
+		v->kind = IMAGE_MAPPING_SHARED_ANON;
+		v->flags |= IMAGE_MAPPING_NAMED | (st.st_mode & 07777) << IMAGE_MAPPING_MODE_SHIFT;
+	}
 	return 0;
 }
 

@@ -99,12 +99,43 @@ static bool is_first_of_ours(const struct maps *m, const struct image_mapping *v
 	return true;
 }
 
+/* The end of what the job's windows cover without a gap from @at on. */
+static uint64_t covered(const struct key *key, uint64_t at)
+{
+	const struct window *w;
+	size_t len;
+
+	for (unsigned int i = 0; (w = fermata_resolve(key, sizeof(*key), i, &len)); i++) {
+		if (w->offset > at || w->offset + w->length <= at)
+			continue;
+		at = w->offset + w->length;
+		i = (unsigned int)-1;
+	}
+	return at;
+}
+
+/* A file in memory comes back from what is mapped of it: that has to be all. */
+static int check_whole(const struct maps *m, const struct image_mapping *v, const struct key *key)
+{
+	uint64_t end;
+
+	if (!(v->flags & IMAGE_MAPPING_NAMED))
+		return 0;
+	end = covered(key, 0);
+	if (end >= v->file_size)
+		return 0;
+	return fermata_fail(-EOPNOTSUPP, "%s is shared memory, of which the part from byte %lu on is mapped by nobody, which is not supported yet",
+			    m->paths + v->path, (unsigned long)end);
+}
+
 int memory_shared_runs(const struct maps *m, const struct image_mapping *v, struct runs *runs)
 {
 	struct key key = key_of(v);
 	uint64_t at = v->offset, last = v->offset + (v->end - v->start), base = v->start - v->offset;
-	int r = 0;
+	int r = check_whole(m, v, &key);
 
+	if (r)
+		return r;
 	if (!is_first_of_ours(m, v))
 		return runs_add(runs, v->start, v->end, v->prot, IMAGE_RUN_EMPTY);
 	while (at < last && !r) {

@@ -38,9 +38,11 @@ struct restart_process {
 	uint32_t carrier_pid;		/* spare: of the short-lived process that forks an orphan into its session */
 };
 
-/* Shared memory without a name, mapped by one or several processes: made once, inherited by all. */
+/* Shared memory, mapped by one or several processes: made once, inherited by all. */
 struct restart_shared {
 	uint64_t dev, ino, size;
+	const char *path; /* of a file in memory, which it becomes; NULL: it has no name */
+	mode_t mode;
 	int fd;
 };
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/macro.h"
@@ -35,7 +36,7 @@ static struct restart_shared *find_shared(const struct restart *r, const struct 
 	return NULL;
 }
 
-static int note_shared(struct restart *r, const struct image_mapping *m)
+static int note_shared(struct restart *r, const struct image *image, const struct image_mapping *m)
 {
 	struct restart_shared *s = find_shared(r, m), *more;
 	uint64_t size = m->offset + (m->end - m->start);
@@ -48,9 +49,36 @@ static int note_shared(struct restart *r, const struct image_mapping *m)
 		s = &more[r->shared_count++];
 		*s = (struct restart_shared){ .dev = m->dev, .ino = m->ino, .fd = -1 };
 	}
+	if (m->flags & IMAGE_MAPPING_NAMED) {
+		s->path = image_mapping_path(image, m);
+		s->mode = m->flags >> IMAGE_MAPPING_MODE_SHIFT;
+		size = m->file_size;
+	}
 	if (s->size < size)
 		s->size = size;
 	return 0;
+}
+
+/*
+ * A file of the name that is there already is left over from the job, or another run's: it keeps what it has, for those who have it
+ * open, and loses its name.
+ */
+static int create_named(const struct restart_shared *s)
+{
+	char path[PATH_MAX];
+	int fd;
+
+	if (snprintf(path, sizeof(path), "%s.fermata-%d", s->path, (int)getpid()) >= (int)sizeof(path)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd >= 0 && (fchmod(fd, s->mode) < 0 || rename(path, s->path) < 0)) {
+		close(fd);
+		unlink(path);
+		fd = -1;
+	}
+	return fd;
 }
 
 int restart_shared_create(struct restart *r)
@@ -60,7 +88,7 @@ int restart_shared_create(struct restart *r)
 		const struct image_mapping *m = image_get_mappings(r->processes[p].image, &n);
 
 		for (size_t i = 0; i < n; i++)
-			if (m[i].kind == IMAGE_MAPPING_SHARED_ANON && note_shared(r, &m[i]) < 0) {
+			if (m[i].kind == IMAGE_MAPPING_SHARED_ANON && note_shared(r, r->processes[p].image, &m[i]) < 0) {
 				warnx("out of memory");
 				return CLI_CANNOT;
 			}
@@ -68,9 +96,9 @@ int restart_shared_create(struct restart *r)
 	for (size_t i = 0; i < r->shared_count; i++) {
 		struct restart_shared *s = &r->shared[i];
 
-		s->fd = memfd_create("shared", MFD_CLOEXEC);
+		s->fd = s->path ? create_named(s) : memfd_create("shared", MFD_CLOEXEC);
 		if (s->fd < 0 || ftruncate(s->fd, (off_t)s->size) < 0) {
-			warn("shared memory of %llu bytes", (unsigned long long)s->size);
+			warn("shared memory %s of %llu bytes", s->path ? s->path : "without a name", (unsigned long long)s->size);
 			return CLI_CANNOT;
 		}
 	}

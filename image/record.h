@@ -97,7 +97,9 @@ struct image_mappings {
 	uint64_t paths_length;
 };
 
-enum { IMAGE_MAPPING_GROWSDOWN = 1, IMAGE_MAPPING_NORESERVE = 2 };
+/* NAMED: a SHARED_ANON object that has a path (a file in memory, of /dev/shm, say): made anew there, with file_size bytes. */
+enum { IMAGE_MAPPING_GROWSDOWN = 1, IMAGE_MAPPING_NORESERVE = 2, IMAGE_MAPPING_NAMED = 4 };
+#define IMAGE_MAPPING_MODE_SHIFT 16 /* NAMED: its permissions, in the flags */
 
 struct image_mapping {
 	uint64_t start, end;
@@ -105,7 +107,7 @@ struct image_mapping {
 	uint32_t path; /* offset into the paths; 0: none (the paths begin with a NUL) */
 	uint64_t offset; /* into the file or object, bytes */
 	uint64_t dev, ino;
-	uint64_t file_size, file_mtime_ns; /* FILE kinds: what restart compares */
+	uint64_t file_size, file_mtime_ns; /* FILE kinds: what restart compares; NAMED: the size */
 };
 
 struct image_sigaction { /* the kernel's struct sigaction on x86-64 */

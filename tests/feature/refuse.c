@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Holds an object that is not supported: a checkpoint has to refuse and name its descriptor, which this program writes to the file
+ * Holds an object that is not supported: a checkpoint has to refuse and name its descriptor, or its name, which this program writes to the file
  * "refused", and the program has to go on unharmed. The argument says which.
  */
 #include "feature.h"
@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 static int locked_file(void)
@@ -30,10 +31,26 @@ static int stale_epoll(void)
 	return set;
 }
 
+static char part[32];
+
+/* Shared memory, of which only the beginning is mapped. */
+static int mapped_part(void)
+{
+	int fd;
+
+	snprintf(part, sizeof(part), "/feature-part-%d", getpid());
+	fd = shm_open(part, O_RDWR | O_CREAT | O_EXCL, 0600);
+	CHECK(fd >= 0 && ftruncate(fd, 3 * 4096) == 0);
+	CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED);
+	return fd;
+}
+
 static int make(const char *kind)
 {
 	if (strcmp(kind, "stale_epoll") == 0)
 		return stale_epoll();
+	if (strcmp(kind, "part") == 0)
+		return mapped_part();
 	if (strcmp(kind, "inotify") == 0)
 		return inotify_init();
 	if (strcmp(kind, "lock") == 0)
@@ -57,11 +74,17 @@ int main(int argc, char **argv)
 	is_timer = strcmp(argv[1], "timer") == 0;
 	if (is_timer)
 		CHECK(timer_create(CLOCK_MONOTONIC, NULL, &timer) == 0);
-	CHECK(fprintf(f, "%s %d\n", is_timer ? "timer" : "fd", fd) > 0 && fclose(f) == 0);
+	if (*part)
+		CHECK(fprintf(f, "/dev/shm%s is shared memory\n", part) > 0);
+	else
+		CHECK(fprintf(f, "%s %d\n", is_timer ? "timer" : "fd", fd) > 0);
+	CHECK(fclose(f) == 0);
 	feature_ready();
 	do {
 		feature_work();
-		CHECK(fcntl(fd, F_GETFD) == 0);
+		CHECK(fcntl(fd, F_GETFD) >= 0);
 	} while (feature_step());
+	if (*part)
+		CHECK(shm_unlink(part) == 0);
 	return 0;
 }
