@@ -68,7 +68,8 @@ int sr_local_prepare(struct sr_run *r, struct op *o);
 /* -EOVERFLOW: the completion is lost. */
 int sr_complete(struct sr_run *r, struct sr_wqe *w, uint32_t seq, int status, uint32_t len);
 void sr_fatal(struct sr_run *r);
-void sr_fail(struct sr_run *r);
+/* Request @number ends with @status: who sees its completion finds the state, and its completion comes before what is flushed. */
+void sr_fail(struct sr_run *r, struct sr_wqe *w, uint32_t number, int status);
 void sr_drained(struct sr_run *r);
 /* The responder @d has got its first message; with its rx_lock held. */
 void sr_established(struct sr_run *r, struct sr_shm_qp *d);

@@ -253,16 +253,38 @@ static int stalled(struct sr_run *r, int why)
 	return q->tries > q->retry_cnt ? IBV_WC_RETRY_EXC_ERR : 0;
 }
 
-/* A reliable QP ends; of an unreliable one only the send queue stops, until its owner goes on (IBA 10.3.1.6). */
-void sr_fail(struct sr_run *r)
+static int is_reliable(const struct sr_shm_qp *q)
+{
+	return q->type != IBV_QPT_UC && q->type != IBV_QPT_UD;
+}
+
+/* A reliable QP ends; of an unreliable one only the send queue stops, until its owner goes on (IBA 10.3.1.6). 1: it was no error before. */
+static int enter_error(struct sr_shm_qp *q)
+{
+	int was = (int)atomic_load(&q->state);
+
+	if (is_reliable(q))
+		atomic_store(&q->state, IBV_QPS_ERR);
+	else if (was == IBV_QPS_RTS)
+		atomic_store(&q->state, IBV_QPS_SQE);
+	return was != IBV_QPS_ERR;
+}
+
+void sr_fail(struct sr_run *r, struct sr_wqe *w, uint32_t number, int status)
 {
 	struct sr_shm_qp *q = r->q;
+	int news, lost;
 
 	sr_rx_lock(r->ctx, r->src, q);
-	if (q->type != IBV_QPT_UC && q->type != IBV_QPT_UD)
-		sr_rx_fail(r->ctx, r->src, q);
-	else if (atomic_load(&q->state) == IBV_QPS_RTS)
-		atomic_store(&q->state, IBV_QPS_SQE);
+	news = enter_error(q);
+	rlock_release(&q->rx_lock);
+	lost = sr_complete(r, w, number, status, 0);
+	if (!lost && !is_reliable(q))
+		return;
+	sr_rx_lock(r->ctx, r->src, q);
+	sr_rx_fail(r->ctx, r->src, q);
+	if (lost && news)
+		sr_async_push(r->ctx, r->src->seg, IBV_EVENT_QP_FATAL, q->number);
 	rlock_release(&q->rx_lock);
 }
 
@@ -309,7 +331,7 @@ void sr_run(struct sr_run *r)
 	struct sr_shm_qp *q = r->q;
 	uint32_t head, state, len;
 	struct sr_wqe *w;
-	int status, lost;
+	int status;
 
 	while ((head = atomic_load_explicit(&q->sq_head, memory_order_relaxed)) !=
 	       atomic_load_explicit(&q->sq_tail, memory_order_relaxed)) {
@@ -329,11 +351,10 @@ void sr_run(struct sr_run *r)
 			if (!status)
 				return;
 		}
-		lost = sr_complete(r, w, head, status, len);
-		if (unlikely(lost))
+		if (unlikely(status && status != IBV_WC_WR_FLUSH_ERR))
+			sr_fail(r, w, head, status);
+		else if (unlikely(sr_complete(r, w, head, status, len)))
 			sr_fatal(r);
-		else if (unlikely(status && status != IBV_WC_WR_FLUSH_ERR))
-			sr_fail(r);
 	}
 	if (unlikely(q->draining))
 		sr_drained(r);

@@ -112,9 +112,7 @@ static void fault_tell(struct net_conn *c, struct net_qp *n, uint32_t number)
 
 	if (c->source == NET_FROM_REQUEST)
 		net_spill(c, n);
-	sr_fail(&r); /* first: who has seen the completion finds the state */
-	if (sr_complete(&r, net_wqe(c, n, number), number, (int)n->fault, 0))
-		sr_fatal(&r);
+	sr_fail(&r, net_wqe(c, n, number), number, (int)n->fault);
 	flush(c, n);
 }
 
