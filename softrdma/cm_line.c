@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lines: connections of rdma_cm to and from other hosts, from the first dial to the last word. By the thread alone (cm_net.h).
+ * Lines: connections of rdma_cm to and from other hosts, from the first dial (cm_dial.c) to the last word. By the thread alone (cm_net.h).
  *
  *   dialler   NEW - request - > DIALLING -> GREETING -> ASKED - answer - > UP
  *                    ^ PAUSE <- no slot has answered well: the next one, then all again
@@ -8,9 +8,6 @@
  *
  * What a message means is the ids' to know; of it only the request and "not here" are looked at. An end that closes its socket is told to the other
  * end by a closed socket. So a process that dies is seen as on one host; of a host that dies nothing is seen: ids have their clocks.
- *
- * Where no slot is a listener's, but one does not answer, it may be that one, stopped, or a lost packet, or the host is out of reach: dialling goes on
- * until the id gives up.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -26,11 +23,7 @@
 
 #define GUEST_NS (5 * NET_SECOND)
 #define DIAL_FIRST_NS NET_SECOND
-#define DIAL_LONGEST_NS (8 * NET_SECOND)
 #define CLOSING_NS (10 * NET_SECOND)
-#define LATE_NS (10 * NET_MS) /* programs tell their port and listen then (cm_port.c) */
-#define PAUSE_NS NET_MS
-#define SILENT_PAUSE_NS (100 * NET_MS)
 
 static struct cm_line *line_new(struct cm_net *net, enum cm_line_state state)
 {
@@ -46,7 +39,7 @@ static struct cm_line *line_new(struct cm_net *net, enum cm_line_state state)
 	return l;
 }
 
-static void watch(struct cm_line *l, int op, int fd, uint32_t events)
+void cm_line_watch(struct cm_line *l, int op, int fd, uint32_t events)
 {
 	struct epoll_event ev = { .events = events, .data.u64 = (uintptr_t)l | (fd == l->near) };
 
@@ -54,11 +47,11 @@ static void watch(struct cm_line *l, int op, int fd, uint32_t events)
 }
 
 /* A forked child may have it: the watch would stay, and the connection. */
-static void hang_up(struct cm_line *l, int *fd)
+void cm_line_hang_up(struct cm_line *l, int *fd)
 {
 	if (*fd < 0)
 		return;
-	watch(l, EPOLL_CTL_DEL, *fd, 0);
+	cm_line_watch(l, EPOLL_CTL_DEL, *fd, 0);
 	RAW2(SYS_shutdown, *fd, SHUT_RDWR);
 	raw_close(*fd);
 	*fd = -1;
@@ -66,8 +59,8 @@ static void hang_up(struct cm_line *l, int *fd)
 
 void cm_line_end(struct cm_line *l)
 {
-	hang_up(l, &l->near);
-	hang_up(l, &l->far);
+	cm_line_hang_up(l, &l->near);
+	cm_line_hang_up(l, &l->far);
 	l->state = LINE_DEAD;
 	l->due = 0;
 }
@@ -117,94 +110,6 @@ int cm_line_say(struct cm_line *l, const void *bytes, size_t n)
 	return RAW6(SYS_sendto, l->far, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0) == (long)n ? 0 : -EPIPE;
 }
 
-/* ---- dialling ---- */
-
-/* Nobody listens there. */
-static void nobody(struct cm_line *l)
-{
-	struct cm_message m;
-	char packet[CM_WIRE_MAX];
-	size_t n;
-
-	cm_wire_decode(l->request, l->request_len, &m);
-	n = cm_line_refusal(&m, 0, packet);
-	RAW6(SYS_sendto, l->near, packet, n, MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0);
-	cm_line_end(l);
-}
-
-/* 0: it is on its way; else -errno. */
-static int dial(struct cm_line *l)
-{
-	socklen_t len = cm_net_address(l->ps, &l->dst, l->slot, &l->peer);
-	int one = 1;
-	long r;
-
-	l->far = len ? sr_socket(l->peer.family, SOCK_STREAM) : -1;
-	if (l->far < 0)
-		return -EHOSTUNREACH;
-	RAW5(SYS_setsockopt, l->far, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	r = RAW3(SYS_connect, l->far, &l->peer, len);
-	if (r && r != -EINPROGRESS)
-		return (int)r;
-	watch(l, EPOLL_CTL_ADD, l->far, EPOLLOUT);
-	l->state = LINE_DIALLING;
-	l->got = 0;
-	cm_line_clock(l, net_now() + l->limit_ns);
-	return 0;
-}
-
-static void round_end(struct cm_line *l)
-{
-	uint64_t now = net_now();
-
-	if (!l->silent && now - l->since > LATE_NS) {
-		nobody(l);
-		return;
-	}
-	if (l->silent && l->limit_ns < DIAL_LONGEST_NS)
-		l->limit_ns *= 2;
-	l->state = LINE_PAUSE;
-	cm_line_clock(l, now + (l->silent ? SILENT_PAUSE_NS : PAUSE_NS));
-	l->silent = 0;
-	l->slot = 0;
-}
-
-static void dial_on(struct cm_line *l)
-{
-	int err;
-
-	for (; l->slot < NET_CM_SLOTS; l->slot++) {
-		err = dial(l);
-		if (!err)
-			return;
-		hang_up(l, &l->far);
-		l->silent |= err != -ECONNREFUSED;
-	}
-	round_end(l);
-}
-
-void cm_line_slot_next(struct cm_line *l, int silent)
-{
-	hang_up(l, &l->far);
-	l->silent |= silent;
-	l->slot++;
-	dial_on(l);
-}
-
-static void dialled(struct cm_line *l)
-{
-	int err = 0;
-	socklen_t len = sizeof(err);
-
-	RAW5(SYS_getsockopt, l->far, SOL_SOCKET, SO_ERROR, &err, &len);
-	if (err) {
-		cm_line_slot_next(l, err != ECONNREFUSED);
-		return;
-	}
-	watch(l, EPOLL_CTL_MOD, l->far, EPOLLIN);
-	cm_hello_dialled(l);
-}
-
 /* ---- carrying ---- */
 
 /* The near end has said its last. */
@@ -214,7 +119,7 @@ static void near_gone(struct cm_line *l)
 		cm_line_end(l);
 		return;
 	}
-	hang_up(l, &l->near);
+	cm_line_hang_up(l, &l->near);
 	RAW2(SYS_shutdown, l->far, SHUT_WR);
 	l->state = LINE_CLOSING;
 	cm_line_clock(l, net_now() + CLOSING_NS);
@@ -234,7 +139,7 @@ static void request_take(struct cm_line *l, const char *packet, size_t n)
 	l->ps = m.h.ps;
 	l->since = net_now();
 	l->limit_ns = DIAL_FIRST_NS;
-	dial_on(l);
+	cm_dial_on(l);
 }
 
 /* 1: there may be more. */
@@ -319,7 +224,7 @@ static void far_event(struct cm_line *l)
 {
 	switch (l->state) {
 	case LINE_DIALLING:
-		dialled(l);
+		cm_dialled(l);
 		break;
 	case LINE_GREETING:
 		cm_hello_answer(l);
@@ -363,7 +268,7 @@ void cm_line_near_new(struct cm_net *net, int fd)
 		return;
 	}
 	l->near = fd;
-	watch(l, EPOLL_CTL_ADD, fd, EPOLLIN);
+	cm_line_watch(l, EPOLL_CTL_ADD, fd, EPOLLIN);
 }
 
 static int is_guest(const struct cm_line *l)
@@ -404,7 +309,7 @@ void cm_line_guest_new(struct cm_net *net, int fd, uint32_t space, uint32_t port
 	l->far = fd;
 	l->space = space;
 	l->port = port;
-	watch(l, EPOLL_CTL_ADD, fd, EPOLLIN);
+	cm_line_watch(l, EPOLL_CTL_ADD, fd, EPOLLIN);
 	cm_line_clock(l, net_now() + GUEST_NS);
 }
 
@@ -413,14 +318,14 @@ void cm_line_listened(struct cm_line *l, int fd)
 	l->near = fd;
 	l->state = LINE_UP;
 	l->due = 0;
-	watch(l, EPOLL_CTL_ADD, fd, EPOLLIN);
+	cm_line_watch(l, EPOLL_CTL_ADD, fd, EPOLLIN);
 }
 
 static void clock_over(struct cm_line *l)
 {
 	l->due = 0;
 	if (l->state == LINE_PAUSE)
-		dial_on(l);
+		cm_dial_on(l);
 	else if (l->state == LINE_DIALLING || l->state == LINE_GREETING || l->state == LINE_ASKED)
 		cm_line_slot_next(l, 1);
 	else

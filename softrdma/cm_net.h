@@ -90,10 +90,12 @@ void cm_lines_end(struct cm_net *net);
 /* Takes out those that are over. No event of theirs may be in hand. */
 void cm_lines_reap(struct cm_net *net);
 
-/* cm_line.c, for cm_hello.c */
+/* cm_line.c, for cm_dial.c and cm_hello.c */
 void cm_line_end(struct cm_line *l);
 void cm_line_clock(struct cm_line *l, uint64_t due);
-void cm_line_slot_next(struct cm_line *l, int silent);
+void cm_line_watch(struct cm_line *l, int op, int fd, uint32_t events);
+void cm_line_hang_up(struct cm_line *l, int *fd);
+
 /* Bytes into l->in, up to @want. 1: they are there; 0: not yet; -1: the other end has gone. */
 int cm_line_read(struct cm_line *l, uint32_t want);
 int cm_line_say(struct cm_line *l, const void *bytes, size_t n);
@@ -101,6 +103,13 @@ int cm_line_say(struct cm_line *l, const void *bytes, size_t n);
 void cm_line_listened(struct cm_line *l, int fd);
 /* "Not here", or "no room", as an answer to the request @m. */
 size_t cm_line_refusal(const struct cm_message *m, int full, char *packet);
+
+/* cm_dial.c: goes on with the slot that it has come to. */
+void cm_dial_on(struct cm_line *l);
+/* The connect has ended, well or not. */
+void cm_dialled(struct cm_line *l);
+/* This slot is not it; @silent: nobody said so. */
+void cm_line_slot_next(struct cm_line *l, int silent);
 
 /* cm_hello.c: who is at the other end. */
 void cm_hello_dialled(struct cm_line *l);
