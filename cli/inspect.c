@@ -29,7 +29,8 @@ static const struct option inspect_long[] = {
 	{ 0 },
 };
 
-const char *const inspect_kind_names[INSPECT_KINDS] = { "?", "anonymous", "file", "shared file", "shared memory", "vdso" };
+const char *const inspect_kind_names[INSPECT_KINDS] = { "?", "anonymous", "file", "shared file", "shared memory", "vdso",
+							 "System V" };
 const char *const inspect_resource_names[4] = { "?", "plain", "description", "foreign" };
 
 uint64_t inspect_saved(const struct image *i, uint64_t start, uint64_t end)
@@ -218,6 +219,18 @@ static void print_memory(const struct image *i, bool verbose)
 		print_mapping(i, &m[n]);
 }
 
+static void print_sysv(const struct image *i)
+{
+	size_t count;
+	const struct image_sysv *s = image_get_sysv(i, &count);
+
+	if (count)
+		printf("  System V   %zu\n", count);
+	for (size_t n = 0; n < count; n++)
+		printf("    memory %-8d key %08x, %" PRIu64 " bytes, mode %04o, owner %u.%u, made by process %d\n", s[n].id,
+		       (unsigned int)s[n].key, s[n].size, s[n].mode, s[n].uid, s[n].gid, s[n].cpid);
+}
+
 static void print_signals(const struct image *i, bool verbose)
 {
 	const struct image_process *p = image_get_process(i);
@@ -275,6 +288,7 @@ void inspect_text(const struct image *i, const char *path, bool verbose)
 	print_threads(i);
 	print_zombies(i);
 	print_memory(i, verbose);
+	print_sysv(i);
 	print_signals(i, verbose);
 	print_resources(i);
 }

@@ -6,7 +6,7 @@
 
 #include "image/manifest.h"
 
-#define INSPECT_KINDS 6 /* enum image_mapping_kind, and 0 */
+#define INSPECT_KINDS 7 /* enum image_mapping_kind, and 0 */
 
 struct inspect_kind {
 	size_t mappings;

@@ -103,6 +103,19 @@ static json_t *json_zombies(const struct image *i)
 	return list;
 }
 
+static json_t *json_sysv(const struct image *i)
+{
+	size_t count;
+	const struct image_sysv *s = image_get_sysv(i, &count);
+	json_t *list = json_array();
+
+	for (size_t n = 0; n < count; n++)
+		json_array_append_new(list, json_pack("{s:i, s:i, s:I, s:i, s:i, s:i, s:i, s:i}", "id", s[n].id, "key", s[n].key, "size",
+						      (json_int_t)s[n].size, "mode", s[n].mode, "uid", s[n].uid, "gid", s[n].gid,
+						      "cpid", s[n].cpid, "lpid", s[n].lpid));
+	return list;
+}
+
 static json_t *json_signals(const struct image *i)
 {
 	const struct image_sigaction *s = image_get_signals(i);
@@ -172,9 +185,9 @@ json_t *inspect_json(const struct image *i)
 	char digest[33];
 
 	inspect_digest(i, digest);
-	return json_pack("{s:i, s:i, s:o, s:I, s:I, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", v->version,
+	return json_pack("{s:i, s:i, s:o, s:I, s:I, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", v->version,
 			 "minor", v->minor, "writer", text(v->writer), "file_size", (json_int_t)image_file_size(i), "blocks",
 			 (json_int_t)b->count, "block_size", b->block_size, "digest", digest, "process", json_process(i),
 			 "threads", json_threads(i), "ended_children", json_zombies(i), "memory", json_memory(i), "mappings", json_mappings(i), "signals",
-			 json_signals(i), "cpu", json_cpu(i), "host", json_host(i), "resources", json_resources(i));
+			 json_signals(i), "system_v_memory", json_sysv(i), "cpu", json_cpu(i), "host", json_host(i), "resources", json_resources(i));
 }

@@ -57,6 +57,7 @@ uint64_t image_file_size(const struct image *i);
 
 const struct image_process *image_get_process(const struct image *i);
 const struct image_thread *image_get_threads(const struct image *i, size_t *ret_count);
+const struct image_sysv *image_get_sysv(const struct image *i, size_t *ret_count);
 const struct image_mapping *image_get_mappings(const struct image *i, size_t *ret_count);
 const char *image_mapping_path(const struct image *i, const struct image_mapping *m); /* "" if none */
 const struct image_sigaction *image_get_signals(const struct image *i);

@@ -107,7 +107,7 @@ static bool read_thread(struct image *i, const struct image_note_view *n)
 static bool mapping_is_sane(const struct image *i, const struct image_mapping *m, uint64_t after)
 {
 	return m->start >= after && m->start < m->end && m->end <= ADDRESS_MAX && (m->start | m->end) % FM_PAGE_SIZE == 0 &&
-	       m->offset % FM_PAGE_SIZE == 0 && m->kind >= IMAGE_MAPPING_ANON && m->kind <= IMAGE_MAPPING_VDSO &&
+	       m->offset % FM_PAGE_SIZE == 0 && m->kind >= IMAGE_MAPPING_ANON && m->kind <= IMAGE_MAPPING_SYSV &&
 	       m->prot <= 7 && (m->path == 0 || m->path < i->paths_length);
 }
 
@@ -202,6 +202,7 @@ static const struct kind {
 	[4] = { "SIGNALS", true, true, read_signals },	 [5] = { "CPU", true, true, read_cpu },
 	[6] = { "HOST", true, true, read_host },	 [7] = { "RESOURCE", false, false, read_resource },
 	[8] = { "BLOCKS", true, false, NULL },		 [9] = { "ZOMBIES", true, false, read_zombies },
+	[10] = { "SYSV", true, false, image_read_sysv },
 };
 
 static int read_one(struct image *i, const struct image_note_view *n, struct image_error *e)
@@ -238,6 +239,8 @@ int image_read_notes(struct image *i, struct image_error *e)
 	if (i->thread_count != i->process.thread_count)
 		return image_say(i, e, IMAGE_DAMAGED, "is damaged: it has %zu of %u threads", i->thread_count,
 				 i->process.thread_count);
+	if (!image_sysv_agrees(i))
+		return image_say(i, e, IMAGE_DAMAGED, "is damaged: its System V memory does not agree with its mappings");
 	return 0;
 }
 

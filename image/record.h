@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define IMAGE_NOTE_OWNER "FERMATA"
-#define IMAGE_VERSION 1u
+#define IMAGE_VERSION 2u
 
 enum image_note {
 	IMAGE_NOTE_VERSION = 0x46524d01, /* struct image_version; always the first note */
@@ -21,6 +21,7 @@ enum image_note {
 	IMAGE_NOTE_RESOURCE = 0x46524d08, /* struct image_resource, then a plugin's record */
 	IMAGE_NOTE_BLOCKS = 0x46524d09,	 /* struct image_blocks, then the checksums */
 	IMAGE_NOTE_ZOMBIES = 0x46524d0a, /* struct image_zombie array: children that have ended and are not waited for */
+	IMAGE_NOTE_SYSV = 0x46524d0b, /* struct image_sysv array, by ascending id: the System V segments of its mappings, and those it leads */
 };
 
 struct image_version {
@@ -89,6 +90,7 @@ enum image_mapping_kind {
 	IMAGE_MAPPING_SHARED_ANON = 4, /* shared memory without a name that lasts, of the object (dev, ino); its pages are
 					* saved once in the whole checkpoint, in the image of the process that led */
 	IMAGE_MAPPING_VDSO = 5,	  /* [vvar], [vvar_vclock], [vdso]: moved, never written */
+	IMAGE_MAPPING_SYSV = 6,	  /* of the System V segment whose id is ino, attached at start - offset; its pages are saved once */
 };
 
 struct image_mappings {
@@ -98,7 +100,13 @@ struct image_mappings {
 };
 
 /* NAMED: a SHARED_ANON object that has a path (a file in memory, of /dev/shm, say): made anew there, with file_size bytes. */
-enum { IMAGE_MAPPING_GROWSDOWN = 1, IMAGE_MAPPING_NORESERVE = 2, IMAGE_MAPPING_NAMED = 4 };
+enum {
+	IMAGE_MAPPING_GROWSDOWN = 1,
+	IMAGE_MAPPING_NORESERVE = 2,
+	IMAGE_MAPPING_NAMED = 4,
+	IMAGE_MAPPING_READONLY = 8,   /* SYSV: attached with SHM_RDONLY */
+	IMAGE_MAPPING_TRANSIENT = 16, /* SYSV: attached for its pages' sake only; not the program's, and gone when they are read */
+};
 #define IMAGE_MAPPING_MODE_SHIFT 16 /* NAMED: its permissions, in the flags */
 
 struct image_mapping {
@@ -117,6 +125,15 @@ struct image_sigaction { /* the kernel's struct sigaction on x86-64 */
 struct image_zombie {
 	uint32_t pid;
 	uint32_t status; /* as wait(2) gives it */
+};
+
+struct image_sysv { /* as IPC_STAT tells of it */
+	int32_t id, key;
+	uint64_t size;
+	uint32_t mode; /* permissions, SHM_DEST, SHM_LOCKED */
+	uint32_t uid, gid, cuid, cgid;
+	int32_t cpid, lpid;
+	uint32_t reserved;
 };
 
 struct image_cpu {
@@ -190,6 +207,7 @@ _Static_assert(sizeof(struct image_thread) == 400, "image format");
 _Static_assert(sizeof(struct image_mappings) == 16, "image format");
 _Static_assert(sizeof(struct image_mapping) == 72, "image format");
 _Static_assert(sizeof(struct image_sigaction) == 32, "image format");
+_Static_assert(sizeof(struct image_sysv) == 48, "image format");
 _Static_assert(sizeof(struct image_cpu) == 240, "image format");
 _Static_assert(sizeof(struct image_host) == 168, "image format");
 _Static_assert(sizeof(struct image_resource) == 32, "image format");

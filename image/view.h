@@ -35,6 +35,8 @@ struct image {
 	const char *paths;
 	uint64_t paths_length;
 	struct image_sigaction signals[64];
+	const struct image_sysv *sysv;
+	size_t sysv_count;
 	struct image_cpu cpu;
 	struct image_host host;
 	unsigned int seen; /* bit T for the note of type IMAGE_NOTE_VERSION + T */
@@ -45,6 +47,9 @@ int image_say(const struct image *i, struct image_error *e, enum image_fault fau
 
 /* reader_notes.c: copies and checks the vendor notes. */
 int image_read_notes(struct image *i, struct image_error *e);
+/* reader_sysv.c */
+bool image_read_sysv(struct image *i, const struct image_note_view *n);
+bool image_sysv_agrees(const struct image *i); /* the mappings with the segments */
 /* Steps over the notes of [at, end): false at the end; *ret_bad when one leaves its bounds. */
 struct image_raw_note {
 	const char *owner;

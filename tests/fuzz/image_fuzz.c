@@ -54,16 +54,20 @@ static void read_notes(const struct image *i)
 
 static void read_lists(const struct image *i)
 {
-	size_t threads, mappings, segments, m = 0;
+	size_t threads, mappings, segments, sysv, m = 0;
+	const struct image_sysv *v = image_get_sysv(i, &sysv);
 	const struct image_thread *t = image_get_threads(i, &threads);
 	const struct image_mapping *map = image_get_mappings(i, &mappings);
 	const Elf64_Phdr *p = image_get_segments(i, &segments);
 
+	for (size_t n = 0; n < sysv; n++)
+		must(v[n].id >= 0 && v[n].size && (!n || v[n].id > v[n - 1].id));
 	must(threads == image_get_process(i)->thread_count && threads > 0);
 	for (size_t n = 0; n < threads; n++)
 		must(t[n].tid && strlen(t[n].comm) < sizeof(t[n].comm));
 	for (size_t n = 0; n < mappings; n++) {
 		touch(image_mapping_path(i, &map[n]), strlen(image_mapping_path(i, &map[n])));
+		must(map[n].kind != IMAGE_MAPPING_SYSV || map[n].offset <= map[n].start);
 		must(map[n].start < map[n].end && (!n || map[n].start >= map[n - 1].end));
 	}
 	for (size_t n = 0; n < segments; n++) {

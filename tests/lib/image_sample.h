@@ -20,7 +20,7 @@ struct sample {
 		char record[8];
 		struct image_fd fds[2];
 	} resource;
-	struct image_note_data notes[4];
+	struct image_note_data notes[5];
 	struct image_dump dump;
 };
 

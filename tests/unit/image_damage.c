@@ -171,7 +171,7 @@ static void test_newer(void **state)
 	memcpy(copy, whole, size);
 	copy[at] = IMAGE_VERSION + 1;
 	assert_int_equal(examine(copy, size, &e), IMAGE_NEWER);
-	assert_non_null(strstr(e.text, "version 2"));
+	assert_non_null(strstr(e.text, "version 3"));
 	copy[at] = 0;
 	seal(copy);
 	assert_int_equal(examine(copy, size, &e), IMAGE_DAMAGED);
