@@ -17,6 +17,7 @@
 #include "agent/arch/x86_64/context.h"
 #include "agent/memory.h"
 #include "agent/scratch.h"
+#include "agent/sysv.h"
 #include "image/hash.h"
 #include "image/writer.h"
 
@@ -213,6 +214,10 @@ static int collect_runs(const struct maps *m, struct runs *runs)
 		case IMAGE_MAPPING_SHARED_ANON:
 			r = memory_shared_runs(m, v, runs);
 			break;
+		case IMAGE_MAPPING_SYSV:
+			r = sysv_saves(v) ? pages_runs(v, v->start, v->end, runs) :
+					    runs_add(runs, v->start, v->end, v->prot, IMAGE_RUN_EMPTY);
+			break;
 		case IMAGE_MAPPING_SHARED_FILE:
 			r = runs_add(runs, v->start, v->end, v->prot, IMAGE_RUN_EMPTY);
 			break;
@@ -237,9 +242,10 @@ static int report_progress(void *arg, uint64_t done, uint64_t total)
 
 static const struct image_note_data *collect_notes(uint32_t *ret_count)
 {
-	uint32_t n;
+	uint32_t n, segments;
 	const struct image_note_data *records = records_notes(&n);
-	struct image_note_data *all = scratch_grow(NULL, 0, (n + 4) * sizeof(*all));
+	const struct image_sysv *sysv = sysv_records(&segments);
+	struct image_note_data *all = scratch_grow(NULL, 0, (n + 5) * sizeof(*all));
 	struct image_zombie *zombies;
 	int dead = children_zombies(&zombies);
 
@@ -253,6 +259,8 @@ static const struct image_note_data *collect_notes(uint32_t *ret_count)
 	*ret_count = n + 3;
 	if (dead)
 		all[(*ret_count)++] = (struct image_note_data){ IMAGE_NOTE_ZOMBIES, (uint32_t)dead * sizeof(*zombies), zombies };
+	if (segments)
+		all[(*ret_count)++] = (struct image_note_data){ IMAGE_NOTE_SYSV, segments * (uint32_t)sizeof(*sysv), sysv };
 	return all;
 }
 
@@ -266,6 +274,8 @@ static int write_image(const struct msg_phase *where, struct msg_phase_done *don
 	struct image_written w;
 	int r = maps_read(&m), dir;
 
+	if (!r)
+		r = sysv_mark(&m);
 	if (!r)
 		r = collect_runs(&m, &runs);
 	if (r)
@@ -303,6 +313,8 @@ int dump_write(const struct msg_phase *where, struct msg_phase_done *done)
 {
 	int r = records_dump();
 
+	if (!r)
+		r = sysv_begin();
 	if (r)
 		return r;
 	if (arch_context_save(&agent.context)) {

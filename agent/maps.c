@@ -7,7 +7,8 @@
  *   shared, deleted or memfd or /dev/zero SHARED_ANON
  *   shared, of a file                    SHARED_FILE
  *   [vdso] and its data                  VDSO
- *   shared, of a device or SysV          refused by name
+ *   System V shared memory               SYSV (agent/sysv.c)
+ *   shared, of a device                  refused by name
  *
  * Owns no state. Runs in the checkpoint thread while the program stands still; its buffers are scratch memory, which is
  * left out of the list.
@@ -127,6 +128,13 @@ static bool in_memory(const char *path)
 	return statfs(path, &s) == 0 && (s.f_type == TMPFS_MAGIC || s.f_type == RAMFS_MAGIC);
 }
 
+/* "/SYSV00001234 (deleted)", the key in hexadecimal, on a file system of the kernel's own. */
+static bool is_sysv(const struct line *l)
+{
+	return !(l->dev >> 20) && l->shared && !strncmp(l->path, "/SYSV", 5) &&
+	       strspn(l->path + 5, "0123456789abcdef") == 8 && !strcmp(l->path + 13, " (deleted)");
+}
+
 static int classify(const struct line *l, struct image_mapping *v)
 {
 	bool deleted = ends_with(l->path, " (deleted)");
@@ -142,8 +150,10 @@ static int classify(const struct line *l, struct image_mapping *v)
 			v->flags |= IMAGE_MAPPING_GROWSDOWN;
 		return 0;
 	}
-	if (!strncmp(l->path, "/SYSV", 5))
-		return refuse(l, "is System V shared memory, which is not supported yet");
+	if (is_sysv(l)) {
+		v->kind = IMAGE_MAPPING_SYSV;
+		return 0;
+	}
 	if (deleted || !strncmp(l->path, "/memfd:", 7)) {
 		v->kind = l->shared ? IMAGE_MAPPING_SHARED_ANON : IMAGE_MAPPING_ANON;
 		return 0;

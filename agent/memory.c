@@ -12,6 +12,7 @@
 
 #include "agent/agent.h"
 #include "agent/scratch.h"
+#include "agent/sysv.h"
 #include "image/writer.h"
 
 struct window {
@@ -68,6 +69,8 @@ int memory_publish_shared(void)
 		if (!r)
 			r = fermata_ask(&key, sizeof(key));
 	}
+	if (!r)
+		r = sysv_publish(&m);
 	scratch_end();
 	return r;
 }

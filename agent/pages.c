@@ -146,7 +146,7 @@ int pages_runs(const struct image_mapping *v, uint64_t from, uint64_t to, struct
 			  .merge = v->kind == IMAGE_MAPPING_ANON };
 	int r;
 
-	if (v->kind == IMAGE_MAPPING_SHARED_ANON)
+	if (v->kind == IMAGE_MAPPING_SHARED_ANON || v->kind == IMAGE_MAPPING_SYSV)
 		return runs_add(runs, from, to, v->prot, w.data);
 	r = walk(&w, from, to);
 	return r ? r : runs_add(runs, w.at, to, v->prot, IMAGE_RUN_EMPTY);

@@ -22,6 +22,7 @@
 #include "agent/fd.h"
 #include "agent/memory.h"
 #include "agent/plugins.h"
+#include "agent/sysv.h"
 #include "base/fault.h"
 #include "image/writer.h"
 
@@ -116,6 +117,7 @@ static void resume(int reason)
 	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
 		if ((*p)->resume)
 			(*p)->resume();
+	sysv_end();
 	records_free();
 	names_clear();
 	stopped = false;
@@ -164,6 +166,7 @@ static void restart_done(void)
 	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
 		if ((*p)->restarted)
 			(*p)->restarted();
+	sysv_restarted();
 	records_free();
 	names_clear();
 	agent.drop_rights = agent.restart.caps;

@@ -8,6 +8,7 @@
  *   restart_check.c    opens the images and says whether they can run here, before anything is touched
  *   restart_plan.c     an image becomes a plan for the restorer
  *   restart_load.c     the part of the plan that says what is read and checked
+ *   restart_sysv.c     System V shared memory
  *   restart_gate.c     hears the restorers, and holds all until every image is found whole
  *   restart_capsule.c  the namespaces and their process 1
  *   restart_tree.c     the process tree: pids, sessions, groups
@@ -46,6 +47,12 @@ struct restart_shared {
 	int fd;
 };
 
+/* A System V segment of some images. */
+struct restart_sysv {
+	struct image_sysv segment;
+	uint32_t keeper; /* the lowest pid that has it in its image */
+};
+
 struct restart {
 	char checkpoint[PATH_MAX]; /* directory of the checkpoint, absolute */
 	char dir[PATH_MAX];	   /* the job's: where the next ones go */
@@ -58,6 +65,8 @@ struct restart {
 	size_t count;
 	struct restart_shared *shared;
 	size_t shared_count;
+	struct restart_sysv *sysv;
+	size_t sysv_count;
 	char compress[16], rdma[16];
 	unsigned int interval_s, keep, timeout_ms;
 	uint64_t memory; /* bytes to be read */
@@ -124,8 +133,15 @@ int restart_gate_failure(const struct restart_gate *g); /* the exit code of a re
 /* The pid of the capsule's init and the socket to it, or a negative exit code. */
 int restart_capsule_start(const struct restart *r, int *ret_socket);
 bool restart_raise_ambient(void);
+int restart_write_text(const char *path, const char *text); /* 0 or -errno */
+
+/* ---- restart_sysv.c ---- */
+int restart_sysv_collect(struct restart *r);	  /* 0 or an exit code, the reason said */
+int restart_sysv_create(const struct restart *r); /* in the capsule's init, before the tree: 0 or -errno, said */
+int restart_sysv_plan(const struct restart *r, const struct restart_process *p, struct plan_segment **ret, size_t *ret_count);
 
 /* ---- restart_tree.c ---- */
 int restart_tree_link(struct restart *r); /* who is whose child; 0 or an exit code */
 /* In the capsule's init: forks all. 0 when each is about to become the restorer; -errno, said. */
 int restart_tree_fork(const struct restart *r);
+pid_t restart_fork_as(uint32_t pid); /* fork, with that pid */

@@ -38,7 +38,7 @@
 #define CLONE_NEWTIME 0x80
 #endif
 
-static int write_text(const char *path, const char *text)
+int restart_write_text(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC), err = 0;
 
@@ -65,10 +65,10 @@ static int write_map(pid_t builder, const char *name, unsigned int own)
 	if (f)
 		fclose(f);
 	snprintf(path, sizeof(path), "/proc/%d/%s", builder, name);
-	if (geteuid() == 0 && !write_text(path, map))
+	if (geteuid() == 0 && !restart_write_text(path, map))
 		return 0;
 	snprintf(line, sizeof(line), "%u %u 1\n", own, own);
-	return write_text(path, line);
+	return restart_write_text(path, line);
 }
 
 static int write_maps(pid_t builder)
@@ -80,7 +80,7 @@ static int write_maps(pid_t builder)
 		err = write_map(builder, "gid_map", getegid());
 	if (err == -EPERM) { /* a group may be mapped without rights once setgroups is given up */
 		snprintf(path, sizeof(path), "/proc/%d/setgroups", builder);
-		err = write_text(path, "deny");
+		err = restart_write_text(path, "deny");
 		if (!err)
 			err = write_map(builder, "gid_map", getegid());
 	}
@@ -116,7 +116,7 @@ static int set_clocks(const struct restart *r)
 	set_clock(f, "monotonic", CLOCK_MONOTONIC, monotonic);
 	set_clock(f, "boottime", CLOCK_BOOTTIME, boottime);
 	fclose(f);
-	return write_text("/proc/self/timens_offsets", text);
+	return restart_write_text("/proc/self/timens_offsets", text);
 }
 
 /* What the processes need until their resources are re-created; for a user who is not root in the capsule. */
@@ -273,7 +273,7 @@ static void set_last_pid(const struct restart *r)
 		if (r->processes[i].helper_tid > last)
 			last = r->processes[i].helper_tid;
 	snprintf(text, sizeof(text), "%u", last + 2 * PLAN_EAGER_MAX);
-	(void)write_text("/proc/sys/kernel/ns_last_pid", text);
+	(void)restart_write_text("/proc/sys/kernel/ns_last_pid", text);
 }
 
 static int init_main(const struct restart *r, int socket)
@@ -284,7 +284,7 @@ static int init_main(const struct restart *r, int socket)
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	prctl(PR_SET_NAME, "fermata-capsule", 0, 0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	if (mount_proc() < 0 || restart_tree_fork(r) < 0) {
+	if (mount_proc() < 0 || restart_sysv_create(r) < 0 || restart_tree_fork(r) < 0) {
 		tell(socket, CAPSULE_FAILED, 0, 0);
 		return CLI_CANNOT;
 	}

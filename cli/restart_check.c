@@ -61,6 +61,7 @@ void restart_close(struct restart *r)
 	free(r->processes);
 	manifest_free(r->manifest);
 	free(r->shared);
+	free(r->sysv);
 }
 
 /* ---- this host can run them ---- */

@@ -82,6 +82,7 @@ static int add_segment(struct restart_loads *l, const Elf64_Phdr *s, uint32_t ki
 	switch (kind) {
 	case IMAGE_MAPPING_ANON:
 	case IMAGE_MAPPING_SHARED_ANON:
+	case IMAGE_MAPPING_SYSV:
 		return add_data(l, s->p_vaddr, s->p_filesz, s->p_offset);
 	case IMAGE_MAPPING_FILE:
 		return add_load(l, s->p_vaddr, s->p_filesz, s->p_offset);

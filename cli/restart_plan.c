@@ -25,6 +25,8 @@ struct building {
 	const struct restart_process *process;
 	struct plan_mapping *mappings;
 	size_t mapping_count;
+	struct plan_segment *segments;
+	size_t segment_count;
 	struct restart_loads loads;
 };
 
@@ -155,6 +157,8 @@ static uint32_t mapping_flags(const struct image_mapping *m)
 	if (m->flags & IMAGE_MAPPING_NORESERVE)
 		flags |= MAP_NORESERVE;
 	switch (m->kind) {
+	case IMAGE_MAPPING_SYSV:
+		return (uint32_t)m->ino;
 	case IMAGE_MAPPING_ANON:
 		return flags | MAP_PRIVATE | MAP_ANONYMOUS;
 	case IMAGE_MAPPING_FILE:
@@ -181,20 +185,18 @@ static int add_mappings(struct building *b)
 			.start = m[i].start,
 			.end = m[i].end,
 			.kind = m[i].kind,
-			.prot = m[i].prot,
+			.prot = m[i].flags & IMAGE_MAPPING_TRANSIENT ? PROT_READ | PROT_WRITE : m[i].prot,
 			.mmap_flags = mapping_flags(&m[i]),
 			.fd = fd,
-			.offset = fd >= 0 ? m[i].offset : 0,
+			.offset = fd >= 0 || m[i].kind == IMAGE_MAPPING_SYSV ? m[i].offset : 0,
 		};
 	}
 	return 0;
 }
 
 /* Free in the image and where the kernel itself puts nothing: well below any mmap base, far above a fixed-address program. */
-static uint64_t find_hole(const struct building *b, uint64_t size)
+static uint64_t hole_above(const struct building *b, uint64_t at, uint64_t size)
 {
-	uint64_t at = HOLE_FIRST;
-
 	for (size_t i = 0; i < b->mapping_count; i++) {
 		const struct plan_mapping *m = &b->mappings[i];
 
@@ -203,6 +205,22 @@ static uint64_t find_hole(const struct building *b, uint64_t size)
 		if (m->start >= at + size + HOLE_STEP)
 			break;
 		at = ALIGN_UP(m->end + HOLE_STEP, HOLE_STEP);
+	}
+	return at;
+}
+
+/* A segment takes its whole range for a moment, also where the program has unmapped a part of it. */
+static uint64_t find_hole(const struct building *b, uint64_t size)
+{
+	uint64_t at = hole_above(b, HOLE_FIRST, size);
+
+	for (size_t i = 0; i < b->segment_count; i++) {
+		const struct plan_segment *s = &b->segments[i];
+
+		if (s->flags & PLAN_SEGMENT_ATTACH && s->base < at + size && s->base + s->size > at) {
+			at = hole_above(b, ALIGN_UP(s->base + s->size, HOLE_STEP), size);
+			i = (size_t)-1;
+		}
 	}
 	return at;
 }
@@ -231,7 +249,9 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 	p->loads = p->blocks + b->loads.block_count * sizeof(*b->loads.blocks);
 	p->threads = p->loads + b->loads.load_count * sizeof(*b->loads.loads);
 	p->signals = p->threads + threads * sizeof(struct image_thread);
-	p->size = p->signals + 64 * sizeof(struct image_sigaction);
+	p->segments = p->signals + 64 * sizeof(struct image_sigaction);
+	p->segment_count = (uint32_t)b->segment_count;
+	p->size = p->segments + b->segment_count * sizeof(*b->segments);
 	p->process = *b->process->info;
 	p->helper_tid = b->process->helper_tid;
 	p->eager_threads = reading_threads(b);
@@ -290,6 +310,8 @@ static int write_plan(const struct building *b)
 		err = write_all(fd, t, threads * sizeof(*t));
 	if (!err)
 		err = write_all(fd, image_get_signals(b->process->image), 64 * sizeof(struct image_sigaction));
+	if (!err)
+		err = write_all(fd, b->segments, b->segment_count * sizeof(*b->segments));
 	return err ? err : fd;
 }
 
@@ -299,6 +321,8 @@ void restart_exec(const struct restart *r, const struct restart_process *p)
 	char plan_text[16], image_text[16];
 	int plan_fd, err = add_mappings(&b);
 
+	if (!err)
+		err = restart_sysv_plan(r, p, &b.segments, &b.segment_count);
 	if (!err)
 		err = restart_loads_build(p->image, &b.loads);
 	plan_fd = err ? err : write_plan(&b);

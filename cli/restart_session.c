@@ -362,8 +362,10 @@ int restart_run(struct restart *r)
 {
 	struct session s = { .restart = r, .link = { .fd = -EBADF }, .init = -1 };
 	double since = now();
-	int code = restart_shared_create(r);
+	int code = restart_sysv_collect(r);
 
+	if (!code)
+		code = restart_shared_create(r);
 	if (!code)
 		code = restart_tree_link(r);
 	if (!code)

@@ -180,7 +180,7 @@ static void arrive(_Atomic uint32_t *word)
 	futex(word, FUTEX_WAKE, INT32_MAX, NULL);
 }
 
-static pid_t fork_as(uint32_t pid)
+pid_t restart_fork_as(uint32_t pid)
 {
 	pid_t want = (pid_t)pid;
 	struct clone_args args = {
@@ -216,7 +216,7 @@ static int fork_zombies(const struct restart_process *p)
 	sigset_t child;
 
 	for (; count; z++, count--) {
-		pid_t pid = fork_as(z->pid);
+		pid_t pid = restart_fork_as(z->pid);
 
 		if (pid == 0)
 			die_as(z->status);
@@ -236,7 +236,7 @@ static _Noreturn void run(const struct restart *r, const struct restart_process 
 
 static int fork_one(const struct restart *r, const struct restart_process *p)
 {
-	pid_t pid = fork_as(p->info->pid);
+	pid_t pid = restart_fork_as(p->info->pid);
 
 	if (pid == 0)
 		run(r, p);
@@ -252,7 +252,7 @@ static int fork_one(const struct restart *r, const struct restart_process *p)
 /* @p's parent has ended, but its session's leader is @in: a carrier forks it there, and init gets it. */
 static int fork_orphan(const struct restart *r, const struct restart_process *p, const struct restart_process *in)
 {
-	pid_t carrier = fork_as(p->carrier_pid);
+	pid_t carrier = restart_fork_as(p->carrier_pid);
 	int status;
 
 	(void)in;

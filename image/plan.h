@@ -3,7 +3,7 @@
  * The plan: all that the restorer needs to rebuild one process, a flat file (memfd) of fixed-width structs. `fermata restart`
  * makes it from an image; the restorer trusts it.
  *
- *   | struct plan | plan_mapping[] | plan_block[] | plan_load[] | image_thread[] | image_sigaction[64] |
+ *   | struct plan | plan_mapping[] | plan_block[] | plan_load[] | image_thread[] | image_sigaction[64] | plan_segment[] |
  *
  * Mappings and loads ascend by address and do not overlap; a load lies within one mapping. Mappings of the kind VDSO
  * are not made but moved: they say where the kernel's own ones have to go.
@@ -31,7 +31,8 @@ struct plan {
 	struct image_restart restart; /* copied to process.restart_info */
 	uint32_t log_fd;  /* what to say to `fermata restart`: lines, and the marks below */
 	uint32_t gate_fd; /* a byte comes when the memory of every process is in and whole: only then are threads made */
-	uint32_t eager_threads;
+	uint32_t eager_threads, segment_count;
+	uint64_t segments;
 };
 
 /* Bytes on log_fd that no line has. */
@@ -45,9 +46,24 @@ enum plan_mark {
 struct plan_mapping {
 	uint64_t start, end;
 	uint32_t kind, prot; /* enum image_mapping_kind; the final PROT_* */
-	uint32_t mmap_flags; /* MAP_* for the kernel, MAP_FIXED_NOREPLACE excluded */
+	uint32_t mmap_flags; /* MAP_* for the kernel, MAP_FIXED_NOREPLACE excluded; SYSV: the segment's id */
 	int32_t fd;	     /* open in the restorer for FILE and SHARED kinds, else -1 */
 	uint64_t offset;
+};
+
+/* A System V segment: attachments by ascending base first, then what else has to be done with one. */
+struct plan_segment {
+	uint64_t base, size; /* in bytes, as shmget was told */
+	int32_t id;
+	uint32_t flags;
+	uint32_t mode, uid, gid, reserved; /* of SETTLE: as in struct image_sysv */
+};
+enum {
+	PLAN_SEGMENT_ATTACH = 1,
+	PLAN_SEGMENT_READONLY = 2,  /* with SHM_RDONLY */
+	PLAN_SEGMENT_TRANSIENT = 4, /* until its pages are read */
+	PLAN_SEGMENT_TOUCH = 8,	    /* this process is to be its lpid */
+	PLAN_SEGMENT_SETTLE = 16,   /* owner, permissions, lock and mark for removal are this process' matter */
 };
 
 struct plan_block {

@@ -60,6 +60,13 @@ static int has_loads(const struct restorer *r, const struct plan_mapping *m, uin
 	return found;
 }
 
+int memory_has_loads(const struct restorer *r, const struct plan_mapping *m)
+{
+	uint32_t next = 0;
+
+	return has_loads(r, m, &next);
+}
+
 void memory_map(struct restorer *r)
 {
 	uint32_t next = 0;
@@ -69,7 +76,7 @@ void memory_map(struct restorer *r)
 		uint32_t prot = m->prot;
 		void *got;
 
-		if (m->kind == IMAGE_MAPPING_VDSO)
+		if (m->kind == IMAGE_MAPPING_VDSO || m->kind == IMAGE_MAPPING_SYSV)
 			continue;
 		if (has_loads(r, m, &next))
 			prot = PROT_READ | PROT_WRITE;

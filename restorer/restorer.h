@@ -14,6 +14,7 @@
 struct restorer {
 	const struct plan *plan;
 	const struct plan_mapping *mappings;
+	const struct plan_segment *segments;
 	const struct plan_block *blocks;
 	const struct plan_load *loads;
 	const struct image_thread *threads;
@@ -50,6 +51,11 @@ void memory_map(struct restorer *r);
 void memory_load(struct restorer *r); /* and checks it */
 void memory_await_others(struct restorer *r); /* until the memory of all processes is in and whole */
 void memory_finish(struct restorer *r);
+int memory_has_loads(const struct restorer *r, const struct plan_mapping *m);
+
+void segments_attach(struct restorer *r);
+void segments_detach(struct restorer *r); /* the transient ones */
+void segments_finish(struct restorer *r);
 
 void process_restore(struct restorer *r);
 void process_start_timers(struct restorer *r);

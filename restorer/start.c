@@ -118,10 +118,13 @@ static void read_plan(struct restorer *r, void *to, uint64_t size)
 static _Noreturn void run_in_hole(struct restorer *r)
 {
 	memory_clear(r);
+	segments_attach(r);
 	memory_map(r);
 	memory_load(r);
+	segments_detach(r);
 	memory_await_others(r);
 	memory_finish(r);
+	segments_finish(r);
 	process_restore(r);
 	threads_restore(r);
 }
@@ -149,6 +152,7 @@ static struct restorer *move_to_hole(const struct plan *head, struct restorer *o
 	at += plan_page_up(head->size);
 	r->plan = plan;
 	r->mappings = (const void *)((char *)plan + plan->mappings);
+	r->segments = (const void *)((char *)plan + plan->segments);
 	r->blocks = (const void *)((char *)plan + plan->blocks);
 	r->loads = (const void *)((char *)plan + plan->loads);
 	r->threads = (const void *)((char *)plan + plan->threads);

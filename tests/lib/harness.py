@@ -260,8 +260,15 @@ class Job:
                 text += describe_process(pid)
         return text
 
+    def remove_segments(self):
+        """System V shared memory that killed programs have left behind; those that make some say so in a file "segments"."""
+        listed = self.cwd / 'segments'
+        for number in listed.read_text().split() if listed.exists() else []:
+            ctypes.CDLL(None).shmctl(int(number), 0, None)  # IPC_RMID
+
     def clean(self):
         self.kill_all()
+        self.remove_segments()
         for pump in self.pumps:
             pump.kill()
             pump.wait()

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -160,6 +161,34 @@ static void plan_loads(struct plan *p)
 	add_block(p, 2 * 4096, 2 * 4096, 2);
 	add_load(p, SHARED + 4096, 4096, 4096 + 4096);
 	add_load(p, PLAN_NOWHERE, 4096, 4096 + 2 * 4096);
+	add_block(p, 4 * 4096, 4096, 1);
+	add_load(p, SEGMENT_TRANSIENT + 8192, 4096, 4 * 4096);
+}
+
+static void add_segment(struct plan *p, uint64_t base, int id, uint32_t flags)
+{
+	struct plan_segment *s = (struct plan_segment *)((char *)p + p->segments) + p->segment_count++;
+
+	*s = (struct plan_segment){ .base = base, .size = SEGMENT_SIZE, .id = id, .flags = flags, .mode = 0640 | SHM_DEST,
+				    .uid = geteuid(), .gid = getegid() };
+}
+
+static void plan_segments(struct fixture *f)
+{
+	struct plan *p = f->plan;
+	uint32_t id;
+
+	f->segment = shmget(IPC_PRIVATE, SEGMENT_SIZE, IPC_CREAT | 0600);
+	assert_true(f->segment >= 0);
+	id = (uint32_t)f->segment;
+	add_mapping(p, SEGMENT, 4096, IMAGE_MAPPING_SYSV, PROT_READ | PROT_WRITE, id, -1, 0);
+	add_mapping(p, SEGMENT + 8192, 4096, IMAGE_MAPPING_SYSV, PROT_READ, id, -1, 8192);
+	add_mapping(p, SEGMENT_READ_ONLY, 3 * 4096, IMAGE_MAPPING_SYSV, PROT_READ, id, -1, 0);
+	add_mapping(p, SEGMENT_TRANSIENT, 3 * 4096, IMAGE_MAPPING_SYSV, PROT_READ | PROT_WRITE, id, -1, 0);
+	add_segment(p, SEGMENT, f->segment, PLAN_SEGMENT_ATTACH);
+	add_segment(p, SEGMENT_READ_ONLY, f->segment, PLAN_SEGMENT_ATTACH | PLAN_SEGMENT_READONLY);
+	add_segment(p, SEGMENT_TRANSIENT, f->segment, PLAN_SEGMENT_ATTACH | PLAN_SEGMENT_TRANSIENT);
+	add_segment(p, 0, f->segment, PLAN_SEGMENT_TOUCH | PLAN_SEGMENT_SETTLE);
 }
 
 /* The kernel's vvar and vdso, to be moved between the test's mappings and the stack. */
@@ -219,6 +248,7 @@ static void make_plan(struct fixture *f)
 	p->loads = p->blocks + 128 * sizeof(struct plan_block);
 	p->threads = p->loads + 128 * sizeof(struct plan_load);
 	p->signals = p->threads + THREADS * sizeof(struct image_thread);
+	p->segments = p->signals + 64 * sizeof(struct image_sigaction);
 	p->verify = 1;
 	p->log_fd = (uint32_t)f->log[1];
 	p->gate_fd = (uint32_t)f->gate[0];
@@ -241,6 +271,7 @@ static void make_plan(struct fixture *f)
 	add_mapping(p, DATA, DATA_SIZE, IMAGE_MAPPING_ANON, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	add_mapping(p, FILE_AT, 8192, IMAGE_MAPPING_FILE, PROT_READ, MAP_PRIVATE, f->file, 4096);
 	add_mapping(p, SHARED, 8192, IMAGE_MAPPING_SHARED_ANON, PROT_READ, MAP_SHARED, f->shared, 0);
+	plan_segments(f);
 	plan_vdso(p);
 	add_mapping(p, STACK, STACK_SIZE, IMAGE_MAPPING_ANON, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0);
@@ -283,6 +314,7 @@ int fixture_free(void **state)
 	close(f->image);
 	close(f->file);
 	close(f->shared);
+	shmctl(f->segment, IPC_RMID, NULL); /* a restorer that got so far has marked it */
 	free(f->plan);
 	free(f);
 	return 0;

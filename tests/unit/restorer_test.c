@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/shm.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -51,6 +52,11 @@ static void check_outside(struct fixture *f, pid_t pid)
 	assert_non_null(strstr(text, want));
 	assert_null(strstr(text, "restorer"));
 	assert_null(strstr(text, "100000000000-"));
+	assert_non_null(strstr(text, "3c000000-3c001000 rw-s"));
+	assert_null(strstr(text, "3c001000-"));
+	assert_non_null(strstr(text, "3c002000-3c003000 r--s 00002000"));
+	assert_non_null(strstr(text, "3d000000-3d003000 r--s"));
+	assert_null(strstr(text, "3e000000-"));
 	text = proc_read(pid, "cmdline");
 	assert_int_equal((unsigned char)text[5], image_pattern(16384 + 5));
 	text = proc_read(pid, "status");
@@ -63,6 +69,16 @@ static void check_outside(struct fixture *f, pid_t pid)
 	text = proc_read(pid, "status");
 	if (geteuid())
 		assert_non_null(strstr(text, "CapPrm:\t0000000000000000\n"));
+}
+
+/* Counted by the kernel: two attachments, one of them in two parts. */
+static void check_segment(const struct fixture *f)
+{
+	struct shmid_ds d;
+
+	assert_int_equal(shmctl(f->segment, IPC_STAT, &d), 0);
+	assert_int_equal(d.shm_nattch, 3);
+	assert_int_equal(d.shm_perm.mode, 0640 | SHM_DEST);
 }
 
 static void check_memory(pid_t pid)
@@ -83,6 +99,8 @@ static void check_memory(pid_t pid)
 	assert_int_equal(data[100], image_pattern(4096 + 100));
 	assert_int_equal(pread(fd, data, 4096, (off_t)SHARED), 4096);
 	assert_int_equal(data[100], image_pattern(4096 + 100));
+	assert_int_equal(pread(fd, data, 4096, (off_t)(SEGMENT_READ_ONLY + 8192)), 4096);
+	assert_int_equal(data[100], image_pattern(3 * 4096 + 100));
 	close(fd);
 }
 
@@ -102,6 +120,7 @@ static void test_restores(void **state)
 	check_report(f, (struct block *)page);
 	check_outside(f, proc_first_child(proc_first_child(f->outer)));
 	check_memory(proc_first_child(proc_first_child(f->outer)));
+	check_segment(f);
 	assert_int_equal(restorer_wait(f), 7);
 	assert_string_equal(restorer_log(f, &said), "\2");
 }
@@ -161,7 +180,7 @@ static void test_sum_of_holes(void **state)
 	struct fixture *f = *state;
 
 	image_flip(f, EDGE);
-	image_sign_block(f, f->plan->block_count - 2);
+	image_sign_block(f, f->plan->block_count - 3);
 	expect_damage(f);
 }
 

@@ -16,6 +16,10 @@
 #define DATA_SIZE (4ul << 20)
 #define FILE_AT 0x30000000ul
 #define SHARED 0x38000000ul
+#define SEGMENT 0x3c000000ul	      /* attached, its second page unmapped, its third one read-only */
+#define SEGMENT_READ_ONLY 0x3d000000ul
+#define SEGMENT_TRANSIENT 0x3e000000ul /* a page of the image goes there */
+#define SEGMENT_SIZE (3 * 4096 - 100)
 #define STACK 0x7ff000000000ul
 #define STACK_SIZE 0x21000ul
 #define HOLE 0x100000000000ul
@@ -37,7 +41,7 @@ struct block { /* at DATA */
 };
 
 struct fixture {
-	int report[2], hold[2], log[2], gate[2], image, file, shared;
+	int report[2], hold[2], log[2], gate[2], image, file, shared, segment;
 	pid_t outer;
 	struct plan *plan;
 	uint64_t vdso_shift;

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* System V shared memory of the job. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "agent/maps.h"
+
+int sysv_publish(const struct maps *m); /* QUIESCE: the segments that this process maps, or has to save for the job */
+int sysv_begin(void);			/* WRITE, before the moment of the image: looks at them, attaches what it saves */
+int sysv_mark(struct maps *m);		/* completes the mappings of the kind SYSV, and refuses what cannot come back */
+bool sysv_saves(const struct image_mapping *v); /* whether the image has the pages of this mapping */
+const struct image_sysv *sysv_records(uint32_t *ret_count); /* for the note */
+void sysv_end(void);			/* RESUME: detaches again */
+void sysv_restarted(void);		/* the same after a restart, which has not attached them */
