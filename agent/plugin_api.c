@@ -59,3 +59,27 @@ int fermata_device_fd_move(int fd, int want)
 	device_fd_add(want);
 	return 0;
 }
+
+void *fermata_device_map(void *at, size_t len, int prot, int flags, int fd, off_t offset)
+{
+	void *p = raw_mmap(at, len, prot, flags, fd, (uint64_t)offset);
+
+	if ((uintptr_t)p > -4096ul) {
+		errno = (int)-(intptr_t)p;
+		return MAP_FAILED;
+	}
+	device_range_add((uint64_t)p, len);
+	return p;
+}
+
+/* Noted before it is done: then the addresses may be the program's at once. */
+int fermata_device_unmap(void *at, size_t len)
+{
+	int r;
+
+	device_range_remove((uint64_t)at, len);
+	r = raw_munmap(at, len);
+	if (r)
+		errno = -r;
+	return r ? -1 : 0;
+}

@@ -40,9 +40,16 @@ static uint32_t number_of(const struct ibv_device *device)
 	return (uint32_t)((const union device *)(const void *)device - devices);
 }
 
+struct sr_memory sr_memory = { mmap, munmap };
+
+EXPORT void softrdma_memory(void *(*map)(void *, size_t, int, int, int, off_t), int (*unmap)(void *, size_t))
+{
+	sr_memory = (struct sr_memory){ map, unmap };
+}
+
 static void *map_memory(size_t len)
 {
-	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p = sr_memory.map(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	return p == MAP_FAILED ? NULL : p;
 }
@@ -65,7 +72,7 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 
 EXPORT void ibv_free_device_list(struct ibv_device **list)
 {
-	freeable_free(list, munmap);
+	freeable_free(list, sr_memory.unmap);
 }
 
 EXPORT const char *ibv_get_device_name(struct ibv_device *device)
@@ -152,9 +159,9 @@ static void context_free(struct sr_context *ctx)
 	if (ctx->seg)
 		sr_segment_destroy(ctx);
 	if (ctx->groups)
-		munmap(ctx->groups, sizeof(*ctx->groups));
+		sr_memory.unmap(ctx->groups, sizeof(*ctx->groups));
 	if (ctx->atomics)
-		munmap(ctx->atomics, FM_PAGE_SIZE);
+		sr_memory.unmap(ctx->atomics, FM_PAGE_SIZE);
 	sr_wakes_close(ctx);
 	if (ctx->wake_fd >= 0)
 		close(ctx->wake_fd);
@@ -168,7 +175,7 @@ static void context_free(struct sr_context *ctx)
 	ids_done(ctx, &ctx->srqs);
 	ids_done(ctx, &ctx->channels);
 	arena_done(&ctx->arena);
-	munmap(ctx, sizeof(*ctx));
+	sr_memory.unmap(ctx, sizeof(*ctx));
 }
 
 static int context_init(struct sr_context *ctx)
@@ -177,7 +184,7 @@ static int context_init(struct sr_context *ctx)
 
 	ctx->wake_fd = ctx->timer_fd = ctx->async_sock = ctx->seg_fd = -1;
 	ctx->arena.map = map_memory;
-	ctx->arena.unmap = munmap;
+	ctx->arena.unmap = sr_memory.unmap;
 	list_init(&ctx->peers);
 	list_init(&ctx->stalled);
 	if (RAW3(SYS_getrandom, &ctx->rng, sizeof(ctx->rng), 0) != sizeof(ctx->rng) || !ctx->rng)
@@ -256,7 +263,7 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 		peers_shut_out(ctx);
 	}
 	list_each_safe(p, &ctx->peers, link) {
-		munmap(p->seg, SR_SEG_SIZE);
+		sr_memory.unmap(p->seg, SR_SEG_SIZE);
 		if (p->mem_fd >= 0)
 			close(p->mem_fd);
 	}

@@ -295,3 +295,12 @@ uint32_t sr_host_find(const struct sr_context *ctx, const struct ibv_ah_attr *a,
 /* query.c */
 int sr_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
 		       struct ibv_device_attr_ex *attr, size_t size);
+
+/* How memory is got and given back: as the libc does, unless who has opened the library says otherwise. */
+struct sr_memory {
+	void *(*map)(void *at, size_t len, int prot, int flags, int fd, off_t offset);
+	int (*unmap)(void *at, size_t len);
+};
+extern struct sr_memory sr_memory;
+/* For programs that replace the libc's functions while they run; before anything else is called. */
+void softrdma_memory(void *(*map)(void *, size_t, int, int, int, off_t), int (*unmap)(void *, size_t));

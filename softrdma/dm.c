@@ -76,7 +76,7 @@ static int free_dm(struct ibv_dm *ibdm)
 
 	if (atomic_load(&dm->users))
 		return EBUSY;
-	munmap(dm->memory, mapping(dm->length));
+	sr_memory.unmap(dm->memory, mapping(dm->length));
 	arena_free(&ctx->arena, dm);
 	return 0;
 }

@@ -64,7 +64,7 @@ static struct sr_peer *peer_new(struct sr_context *ctx, uint32_t index)
 
 	if (!p) {
 		if (seg)
-			munmap(seg, SR_SEG_SIZE);
+			sr_memory.unmap(seg, SR_SEG_SIZE);
 		return NULL;
 	}
 	p->seg = seg;
@@ -91,7 +91,7 @@ static void peer_drop(struct sr_context *ctx, struct sr_peer *p)
 	if (ctx->route[p->seg->index] == p)
 		ctx->route[p->seg->index] = NULL;
 	list_del(&p->link);
-	munmap(p->seg, SR_SEG_SIZE);
+	sr_memory.unmap(p->seg, SR_SEG_SIZE);
 	if (p->mem_fd >= 0)
 		close(p->mem_fd);
 	arena_free(&ctx->arena, p);

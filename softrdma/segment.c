@@ -259,7 +259,7 @@ int sr_segment_create(struct sr_context *ctx)
 			continue;
 		if (ctx->seg_fd < 0)
 			return ctx->seg_fd;
-		ctx->seg = mmap(NULL, SR_SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, ctx->seg_fd, 0);
+		ctx->seg = sr_memory.map(NULL, SR_SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, ctx->seg_fd, 0);
 		if (ctx->seg == MAP_FAILED) {
 			err = -errno;
 			ctx->seg = NULL;
@@ -273,7 +273,7 @@ int sr_segment_create(struct sr_context *ctx)
 			header_fill(ctx, (uint32_t)index);
 			return 0;
 		}
-		munmap(ctx->seg, SR_SEG_SIZE);
+		sr_memory.unmap(ctx->seg, SR_SEG_SIZE);
 		ctx->seg = NULL;
 		close(ctx->seg_fd);
 		if (index != -ENOENT)
@@ -293,7 +293,7 @@ void sr_segment_destroy(struct sr_context *ctx)
 		path_of(ctx, path, ctx->seg->index);
 		unlink(path);
 	}
-	munmap(ctx->seg, SR_SEG_SIZE);
+	sr_memory.unmap(ctx->seg, SR_SEG_SIZE);
 	close(ctx->seg_fd);
 }
 
@@ -307,7 +307,7 @@ struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index)
 		return NULL;
 	seg = MAP_FAILED;
 	if (!fstat(fd, &st) && st.st_uid == geteuid() && st.st_size == (off_t)SR_SEG_SIZE)
-		seg = mmap(NULL, SR_SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+		seg = sr_memory.map(NULL, SR_SEG_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	close(fd);
 	if (seg == MAP_FAILED)
 		return NULL;
@@ -315,7 +315,7 @@ struct sr_seg *sr_segment_map(struct sr_context *ctx, uint32_t index)
 	RAW3(SYS_madvise, seg, SR_SEG_SIZE, MADV_DONTDUMP);
 	if (atomic_load(&seg->ready) != SR_READY || seg->magic != SR_MAGIC || seg->layout != SR_LAYOUT ||
 	    seg->index != index) {
-		munmap(seg, SR_SEG_SIZE);
+		sr_memory.unmap(seg, SR_SEG_SIZE);
 		return NULL;
 	}
 	return seg;
@@ -334,7 +334,7 @@ int sr_shared_map(struct sr_context *ctx, const char *name, size_t size, void **
 		return sr_space(-errno);
 	if (reserve(fd, 0, size))
 		err = -ENOMEM;
-	p = err ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	p = err ? MAP_FAILED : sr_memory.map(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (!err && p == MAP_FAILED)
 		err = -errno;
 	close(fd);

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 
 #define FERMATA_PLUGIN_API 1
 
@@ -188,3 +189,10 @@ static inline int fermata_in_device(void)
  * device-owned. At restart a program finds its completion channel under the number that it knows. 0 or -errno.
  */
 int fermata_device_fd_move(int fd, int want);
+
+/*
+ * mmap and munmap of a device's memory, for a library that lets itself be told what to call. By their libc names they may lead past the
+ * agent's wrappers: UCX writes a jump over the first instructions of whatever function has those names.
+ */
+void *fermata_device_map(void *at, size_t len, int prot, int flags, int fd, off_t offset);
+int fermata_device_unmap(void *at, size_t len);

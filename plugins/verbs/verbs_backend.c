@@ -75,6 +75,8 @@ static int backend_open(struct verbs_backend *b)
 	VERBS_NAMES(LOOK_UP)
 	if (b->soft) {
 		VERBS_CM_NAMES(LOOK_UP)
+		if (b->softrdma_memory)
+			b->softrdma_memory(fermata_device_map, fermata_device_unmap);
 	}
 #undef LOOK_UP
 	return b->ibv_get_device_list && b->ibv_open_device ? 0 : -ENODEV;

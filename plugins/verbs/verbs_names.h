@@ -96,6 +96,12 @@
 	X(long, softrdma_cm_command, (int fd, const void *data, size_t n, uint64_t *channel))              \
 	X(int, softrdma_cm_fstat, (int fd, struct stat *st))                                               \
 	X(int, softrdma_cm_close, (int fd))                                                                \
+	X(void, softrdma_memory, (void *(*map)(void *, size_t, int, int, int, off_t), int (*unmap)(void *, size_t))) \
 	X(int, softrdma_cm_next, (int fd))                                                                 \
+	X(int, softrdma_cm_settle, (void))                                                                 \
+	X(int, softrdma_cm_each, (int (*fn)(const void *own, const void *other, int fd, void *arg), void *arg)) \
+	X(long, softrdma_cm_save, (void *to, size_t room))                                                 \
+	X(int, softrdma_cm_load, (const void *from, size_t n))                                             \
+	X(int, softrdma_cm_join, (int accept))                                                             \
 	X(int, softrdma_async_raise, (struct ibv_context *context, const struct ibv_async_event *event))   \
 	X(int, softrdma_node_stat, (const char *path, struct stat *ret))

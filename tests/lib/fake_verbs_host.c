@@ -116,6 +116,16 @@ EXPORT int fermata_device_fd_move(int fd, int want)
 	return 0;
 }
 
+EXPORT void *fermata_device_map(void *at, size_t len, int prot, int flags, int fd, off_t offset)
+{
+	return mmap(at, len, prot, flags, fd, offset);
+}
+
+EXPORT int fermata_device_unmap(void *at, size_t len)
+{
+	return munmap(at, len);
+}
+
 /* ---- names ---- */
 
 EXPORT int fermata_publish(const void *key, size_t keylen, const void *value, size_t len)
