@@ -151,7 +151,10 @@ struct cm_id {
 	union cm_addr src, dst;
 	union cm_addr claim; /* the address and port that are locked; family 0: none */
 	uint8_t claim_shared, reuse, afonly, ack_timeout, has_device, watched, is_far;
+	uint8_t passive; /* made by a request */
+	uint8_t rejoin;	 /* cm_load.c: still to be connected again */
 	uint32_t query_ms; /* how long the other host may take */
+	uint32_t backlog;
 	int sock; /* listens, or is the connection, or asks for the other host; -1 */
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of the listening socket */
 	uint32_t events_reported;
@@ -194,6 +197,8 @@ void cm_handle_give(uint32_t handle);
 void *cm_handle_find(uint32_t handle, enum cm_kind kind);
 /* The channel of a descriptor of this process, or NULL. */
 struct cm_channel *cm_channel_find(int fd);
+int cm_process_anew(void); /* whatever was there is forgotten */
+int cm_channel_again(int fd, uint32_t status, uint32_t fd_flags, uint64_t serial, struct cm_channel **ret);
 int cm_watch(struct cm_channel *ch, int sock, uint32_t handle);
 int cm_watch_dial(struct cm_channel *ch, int sock, uint32_t handle); /* until it is connected */
 void cm_unwatch(struct cm_channel *ch, int sock);
@@ -210,11 +215,27 @@ int softrdma_cm_fstat(int fd, struct stat *st);	     /* after the true fstat: ma
 int softrdma_cm_is_channel(int fd);		     /* a guess that never says no wrongly */
 int softrdma_cm_next(int fd);			     /* the first channel behind @fd, or -1 */
 
+/*
+ * The state of all channels of this process as bytes, for who brings a process to life again (cm_save.c, cm_load.c). Nobody may be in another
+ * call. Each 0 or -errno.
+ */
+int softrdma_cm_settle(void);			 /* takes in what has come; how many messages, or -errno */
+long softrdma_cm_save(void *to, size_t room);	 /* the length, also when @room is shorter: then nothing is written */
+int softrdma_cm_load(const void *from, size_t n); /* forgets what is there */
+int softrdma_cm_join(int accept);		 /* 0: who has asked connects; then, 1: who was asked takes it */
+/* @fn gets each connection's own name and the other end's, CM_NAME bytes each. */
+int softrdma_cm_each(int (*fn)(const void *own, const void *other, int fd, void *arg), void *arg);
+
 /* cm_timer.c */
 void cm_move(struct cm_id *id, enum cm_state state);
 void cm_timer_stop(struct cm_id *id);
 void cm_timer_migrate(struct cm_id *id, struct cm_channel *to);
 void cm_timer_expired(struct cm_channel *ch);
+void cm_timer_again(struct cm_id *id); /* with the deadline that it has */
+
+/* cm_load.c */
+#define CM_NAME 17 /* whose end, and a hash */
+void cm_name(const struct cm_id *id, int passive, uint8_t name[CM_NAME]);
 
 /* cm_id.c */
 struct cm_id *cm_id_create(struct cm_channel *ch, uint16_t ps, uint8_t qp_type);
@@ -243,9 +264,11 @@ void cm_gid(uint8_t gid[16]);
 /* cm_port.c */
 int cm_port_bind(struct cm_id *id, const union cm_addr *a);
 int cm_port_listen(struct cm_id *id, uint32_t backlog);
+int cm_port_again(struct cm_id *id); /* what its claim and its state say */
 void cm_port_release(struct cm_id *id);
 /* Removes the names that dead listeners have left. */
 void cm_port_sweep(void);
+int cm_same_user(int sock); /* at the other end of @sock */
 /* A socket connected to who listens at @dst; -ECONNREFUSED: nobody; -EAGAIN: his backlog is full. */
 int cm_port_connect(struct cm_id *id, const union cm_addr *dst);
 /* The same at once, for whoever asks; state of the process is not touched. */

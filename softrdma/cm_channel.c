@@ -91,7 +91,7 @@ void *cm_handle_find(uint32_t handle, enum cm_kind kind)
 
 static void *map_memory(size_t len)
 {
-	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p = sr_memory.map(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	return p == MAP_FAILED ? NULL : p;
 }
@@ -104,7 +104,7 @@ static void process_free(struct cm_process *p)
 	arena_free(&p->arena, p->object);
 	arena_free(&p->arena, p->channel);
 	arena_done(&p->arena);
-	munmap(p, sizeof(*p));
+	sr_memory.unmap(p, sizeof(*p));
 }
 
 static void patience_init(struct cm_process *p)
@@ -145,7 +145,7 @@ static int process_make(void)
 	log_name = "softrdma";
 	p->ports_fd = -1;
 	p->arena.map = map_memory;
-	p->arena.unmap = munmap;
+	p->arena.unmap = sr_memory.unmap;
 	list_init(&p->channels);
 	list_init(&p->bound);
 	err = process_init(p);
@@ -297,6 +297,43 @@ static int channel_make(int flags)
 	cm_process->channel[ch->fd] = ch;
 	fd_mark(ch->fd, 1);
 	return ch->fd;
+}
+
+int cm_process_anew(void)
+{
+	cm_process = NULL;
+	for (size_t i = 0; i < CM_MAX_FD / 64; i++)
+		atomic_store(&fds[i], 0);
+	atomic_store(&cm_lock.word, 0);
+	atomic_store(&owner, raw_getpid());
+	last_serial = 0;
+	return process_make();
+}
+
+int cm_channel_again(int fd, uint32_t status, uint32_t fd_flags, uint64_t serial, struct cm_channel **ret)
+{
+	int made = channel_make((int)((status & O_NONBLOCK) | O_CLOEXEC)), r = made;
+	struct cm_channel *ch;
+
+	if (made < 0)
+		return made;
+	ch = cm_process->channel[made];
+	if (made != fd) {
+		r = dup3(made, fd, O_CLOEXEC) < 0 ? -errno : 0;
+		cm_process->channel[made] = NULL;
+		fd_mark(made, 0);
+		close(made);
+	}
+	if (r < 0)
+		return r;
+	r = raw_fcntl(fd, F_SETFD, (long)fd_flags);
+	ch->fd = fd;
+	ch->serial = serial;
+	last_serial = serial > last_serial ? serial : last_serial;
+	cm_process->channel[fd] = ch;
+	fd_mark(fd, 1);
+	*ret = ch;
+	return r;
 }
 
 EXPORT int softrdma_cm_open(const char *path, int flags)

@@ -205,12 +205,24 @@ int cm_port_listen(struct cm_id *id, uint32_t backlog)
 	if (id->claim_shared && lock_set(stretch(id, &id->claim, F_WRLCK)))
 		return -EADDRINUSE;
 	id->claim_shared = 0;
+	id->backlog = backlog;
 	err = listener_open(id, backlog);
 	if (err)
 		return err;
 	cm_net_listen(id);
 	cm_move(id, CM_LISTENING);
 	return 0;
+}
+
+int cm_port_again(struct cm_id *id)
+{
+	int err = id->claim.family ? lock_set(stretch(id, &id->claim, id->claim_shared ? F_RDLCK : F_WRLCK)) : 0;
+
+	if (err)
+		return err == -EAGAIN || err == -EACCES ? -EADDRINUSE : err;
+	if (id->claim.family)
+		list_add_tail(&cm_process->bound, &id->bound_link);
+	return id->state == CM_LISTENING ? listener_open(id, id->backlog) : 0;
 }
 
 void cm_port_release(struct cm_id *id)
@@ -269,7 +281,7 @@ void cm_port_sweep(void)
 }
 
 /* Somebody of another user: he could not have made the name, but look. */
-static int same_user(int sock)
+int cm_same_user(int sock)
 {
 	struct ucred c;
 	unsigned int len = sizeof(c);
@@ -288,7 +300,7 @@ static int try_listener(const char *dir, uint16_t ps, const union cm_addr *dst, 
 	if (fd < 0)
 		return fd;
 	err = (int)RAW3(SYS_connect, fd, &sa, len);
-	if (!err && !same_user(fd))
+	if (!err && !cm_same_user(fd))
 		err = -ECONNREFUSED;
 	if (!err)
 		return fd;

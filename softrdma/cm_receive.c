@@ -98,6 +98,7 @@ static struct cm_id *request_id(struct cm_id *listener, int sock, const struct c
 	if (!id)
 		return NULL;
 	id->sock = sock;
+	id->passive = 1;
 	cm_move(id, m->h.type == CM_MSG_REQ ? CM_REQ_RCVD : CM_SIDR_RCVD);
 	id->has_device = 1;
 	cm_address_from_wire(&m->h.dst, &id->src);

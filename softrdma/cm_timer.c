@@ -107,6 +107,12 @@ void cm_move(struct cm_id *id, enum cm_state state)
 	wait_begin(id);
 }
 
+void cm_timer_again(struct cm_id *id)
+{
+	if (id->deadline_ns)
+		wait_begin(id);
+}
+
 static void give_up(struct cm_id *id)
 {
 	int leaving = id->state == CM_DREQ_SENT;

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The channels again, from what cm_save.c has written: under their numbers, their ids and groups under their handles, their events in order,
+ * ports claimed, listeners listening. What the library's memory says of channels before that is a dead process's and is forgotten unread.
+ *
+ * A connection's two ends find each other by a name that follows from its request, which both know: addresses, QP number and PSN of who
+ * asked, hashed.
+ *
+ *      who was asked                          who has asked
+ *      load: listens at NAME                  load
+ *                       ---- all have loaded ----
+ *      ...                                    join(0): connects to NAME
+ *                       ---- all have connected ----
+ *      join(1): accepts; the name is gone
+ *
+ * The name is an abstract one: nothing of it is left wherever this is cut off. Anybody may connect to such, so both ends look whether the other is of their user, and
+ * strangers are hung up on. No state but the channels'; nobody may be in another call, no lock is taken.
+ */
+#include "softrdma/cm_saved.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "softrdma/device.h"
+
+enum { REJOIN_NOT, REJOIN_CONNECT, REJOIN_ACCEPT };
+
+struct reader {
+	const char *at;
+	size_t left;
+	const struct cm_saved *head;
+	uint16_t lid; /* this host's now */
+	uint8_t gid[16];
+};
+
+/* ---- names of connections ---- */
+
+static uint64_t mix(uint64_t h, const void *data, size_t n)
+{
+	const uint8_t *p = data;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ p[i]) * 0x100000001b3ull;
+	return h;
+}
+
+void cm_name(const struct cm_id *id, int passive, uint8_t name[CM_NAME])
+{
+	uint32_t numbers[2] = { id->passive ? id->conn.remote_qpn : id->conn.qpn, id->passive ? id->conn.remote_psn : id->conn.psn };
+	uint64_t half[2] = { 0xcbf29ce484222325ull, 0x6c62272e07bb0142ull };
+	struct cm_wire_addr a[2]; /* of who asked, and who was asked */
+
+	cm_address_to_wire(&id->src, &a[id->passive]);
+	cm_address_to_wire(&id->dst, &a[!id->passive]);
+	for (int i = 0; i < 2; i++)
+		if (a[i].family == AF_IB) /* the two may know more or less of a service, and a port's GID changes */
+			memset(&a[i], 0, sizeof(a[i]));
+	for (int i = 0; i < 2; i++)
+		half[i] = mix(mix(half[i], numbers, sizeof(numbers)), a, sizeof(a));
+	name[0] = passive ? 'b' : 'a';
+	memcpy(name + 1, half, sizeof(half));
+}
+
+/* An abstract address: a zero and text. */
+static int meeting_address(const struct cm_id *id, struct sockaddr_un *sa)
+{
+	uint8_t name[CM_NAME];
+	uint64_t half[2];
+	size_t n;
+
+	cm_name(id, 1, name);
+	memcpy(half, name + 1, sizeof(half));
+	memset(sa, 0, sizeof(*sa));
+	sa->sun_family = AF_UNIX;
+	n = fm_format(sa->sun_path + 1, sizeof(sa->sun_path) - 1, "softrdma-cm-%u-%016lx%016lx", (uint32_t)RAW0(SYS_geteuid),
+		      (unsigned long)half[0], (unsigned long)half[1]);
+	return (int)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+}
+
+/* ---- reading ---- */
+
+static int take(struct reader *r, void *to, size_t n)
+{
+	if (r->left < n)
+		return -EBADMSG;
+	memcpy(to, r->at, n);
+	r->at += n;
+	r->left -= n;
+	return 0;
+}
+
+/* Where this host's own names stood, its present ones go. */
+static void renew_gid(const struct reader *r, uint8_t gid[16])
+{
+	if (!memcmp(gid, r->head->gid, 16))
+		memcpy(gid, r->gid, 16);
+}
+
+static uint16_t renew_lid(const struct reader *r, uint16_t lid)
+{
+	return lid == r->head->lid ? r->lid : lid;
+}
+
+static void renew_address(const struct reader *r, union cm_addr *a)
+{
+	if (a->family == AF_IB)
+		renew_gid(r, a->ib.addr);
+}
+
+static int handle_set(uint32_t handle, void *object)
+{
+	if (handle >= CM_MAX_HANDLES || cm_process->object[handle])
+		return -EBADMSG;
+	cm_process->object[handle] = object;
+	return 0;
+}
+
+static int load_channel(struct reader *r)
+{
+	struct cm_saved_channel s;
+	struct cm_channel *ch;
+	int err = take(r, &s, sizeof(s));
+
+	if (!err && (s.fd < 0 || s.fd >= (int)CM_MAX_FD))
+		err = -EBADMSG;
+	return err ? err : cm_channel_again(s.fd, s.status, s.fd_flags, s.serial, &ch);
+}
+
+static void fill_id(struct cm_id *id, const struct cm_saved_id *s, const struct reader *r)
+{
+	id->kind = CM_KIND_ID;
+	id->handle = s->handle;
+	id->uid = s->uid;
+	id->deadline_ns = s->deadline_ns;
+	id->state = s->state;
+	id->backlog = s->backlog;
+	id->events_reported = s->events_reported;
+	id->ps = s->ps;
+	id->qp_type = s->qp_type;
+	id->claim_shared = s->claim_shared;
+	id->reuse = s->reuse;
+	id->afonly = s->afonly;
+	id->ack_timeout = s->ack_timeout;
+	id->has_device = s->has_device;
+	id->passive = s->passive;
+	id->conn = s->conn;
+	id->src = s->src;
+	id->dst = s->dst;
+	id->claim = s->claim;
+	id->sock = -1;
+	list_init(&id->bound_link);
+	list_init(&id->wait_link);
+	list_init(&id->mcasts);
+	renew_address(r, &id->src);
+	renew_address(r, &id->dst);
+	renew_address(r, &id->claim);
+	renew_gid(r, id->conn.remote_gid);
+	id->conn.remote_lid = renew_lid(r, id->conn.remote_lid);
+}
+
+/* Who was asked can be found from here on. @watched comes into force with the connection. */
+static int meeting_open(struct cm_id *id)
+{
+	struct sockaddr_un sa;
+	int len = meeting_address(id, &sa), err;
+
+	id->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (id->sock < 0)
+		return -errno;
+	err = (int)RAW3(SYS_bind, id->sock, &sa, len);
+	return err ? err : (int)RAW2(SYS_listen, id->sock, 8);
+}
+
+static int load_id(struct reader *r)
+{
+	struct cm_saved_id s;
+	struct cm_id *id;
+	int err = take(r, &s, sizeof(s));
+
+	if (err)
+		return err;
+	id = arena_alloc(&cm_process->arena, sizeof(*id));
+	if (!id)
+		return -ENOMEM;
+	fill_id(id, &s, r);
+	id->channel = cm_channel_find(s.channel);
+	if (!id->channel || s.state >= CM_STATES || handle_set(s.handle, id))
+		return -EBADMSG;
+	list_add_tail(&id->channel->ids, &id->link);
+	cm_timer_again(id);
+	err = cm_port_again(id);
+	if (err) {
+		log_error("port %u of rdma_cm cannot be taken again (error %d)", cm_address_port(&id->claim), -err);
+		return err;
+	}
+	if (!s.connected)
+		return 0;
+	id->watched = s.watched;
+	id->rejoin = s.passive ? REJOIN_ACCEPT : REJOIN_CONNECT;
+	return s.passive ? meeting_open(id) : 0;
+}
+
+static int load_mcast(struct reader *r)
+{
+	struct cm_saved_mcast s;
+	struct cm_mcast *mc;
+	int err = take(r, &s, sizeof(s));
+
+	if (err)
+		return err;
+	mc = arena_alloc(&cm_process->arena, sizeof(*mc));
+	if (!mc)
+		return -ENOMEM;
+	mc->kind = CM_KIND_MCAST;
+	mc->handle = s.handle;
+	mc->id = cm_handle_find(s.id, CM_KIND_ID);
+	mc->uid = s.uid;
+	mc->events_reported = s.events_reported;
+	mc->addr = s.addr;
+	if (!mc->id || handle_set(s.handle, mc))
+		return -EBADMSG;
+	list_add_tail(&mc->id->mcasts, &mc->link);
+	return 0;
+}
+
+static int load_event(struct reader *r)
+{
+	struct cm_saved_event s;
+	struct cm_event *ev;
+	struct cm_id *id;
+	int err = take(r, &s, sizeof(s));
+
+	id = err ? NULL : cm_handle_find(s.id, CM_KIND_ID);
+	if (!id)
+		return -EBADMSG;
+	ev = cm_event_new(id, s.resp.event, 0);
+	if (!ev)
+		return -ENOMEM;
+	ev->resp = s.resp;
+	ev->mcast = s.mcast == CM_SAVED_NONE ? NULL : cm_handle_find(s.mcast, CM_KIND_MCAST);
+	ev->request = s.request == CM_SAVED_NONE ? NULL : cm_handle_find(s.request, CM_KIND_ID);
+	if (id->qp_type == IBV_QPT_UD && s.resp.event == CM_EVENT_ESTABLISHED) {
+		struct ib_uverbs_ah_attr *ah = &ev->resp.param.ud.ah_attr;
+
+		ah->dlid = renew_lid(r, ah->dlid);
+		renew_gid(r, ah->grh.dgid);
+	}
+	cm_event_queue(ev);
+	return 0;
+}
+
+static int each(struct reader *r, uint32_t count, int (*load)(struct reader *r))
+{
+	int err = 0;
+
+	while (!err && count--)
+		err = load(r);
+	return err;
+}
+
+EXPORT int softrdma_cm_load(const void *from, size_t n)
+{
+	struct cm_saved head;
+	struct reader r = { .at = from, .left = n, .head = &head, .lid = sr_lid() };
+	int err = take(&r, &head, sizeof(head));
+
+	if (err || head.magic != CM_SAVED_MAGIC || head.version != CM_SAVED_VERSION)
+		return -EBADMSG;
+	cm_gid(r.gid);
+	err = cm_process_anew();
+	err = err ? err : each(&r, head.channels, load_channel);
+	err = err ? err : each(&r, head.ids, load_id);
+	err = err ? err : each(&r, head.mcasts, load_mcast);
+	err = err ? err : each(&r, head.events, load_event);
+	if (!err)
+		cm_process->next_handle = head.next_handle;
+	return err;
+}
+
+/* ---- connections ---- */
+
+static int meet_connect(struct cm_id *id)
+{
+	struct sockaddr_un sa;
+	int len = meeting_address(id, &sa), r;
+
+	id->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (id->sock < 0)
+		return -errno;
+	r = (int)RAW3(SYS_connect, id->sock, &sa, len);
+	return r || cm_same_user(id->sock) ? r : -ECONNREFUSED;
+}
+
+static int meet_accept(struct cm_id *id)
+{
+	int listening = id->sock, sock;
+
+	do {
+		sock = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (sock >= 0 && cm_same_user(sock))
+			break;
+		if (sock >= 0)
+			close(sock);
+	} while (sock >= 0);
+	id->sock = sock;
+	close(listening);
+	return sock < 0 ? -ECONNREFUSED : 0;
+}
+
+static int meet(struct cm_id *id, int accept)
+{
+	int err = accept ? meet_accept(id) : meet_connect(id);
+
+	id->rejoin = REJOIN_NOT;
+	return !err && id->watched ? cm_watch(id->channel, id->sock, id->handle) : err;
+}
+
+EXPORT int softrdma_cm_join(int accept)
+{
+	struct cm_channel *ch;
+	struct cm_id *id;
+	int err = 0;
+
+	if (!cm_process)
+		return 0;
+	list_each(ch, &cm_process->channels, link)
+		list_each(id, &ch->ids, link)
+			if (!err && id->rejoin == (accept ? REJOIN_ACCEPT : REJOIN_CONNECT))
+				err = meet(id, accept);
+	return err;
+}
