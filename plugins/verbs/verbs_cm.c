@@ -4,12 +4,12 @@
  * to the library's softrdma_cm_* functions; and the files that programs look for where a device is. With a hardware device all of that is the
  * kernel's, and nothing here is taken.
  *
- * What a channel holds (ids, ports, connections) is not saved yet: a checkpoint while one is open is refused. No state.
+ * What a channel holds (ids, ports, connections) is saved by verbs_cm_state.c. No state.
  */
 #include <errno.h>
 #include <poll.h>
 
-#include "plugins/verbs/verbs_internal.h"
+#include "plugins/verbs/verbs_cm.h"
 
 #define NOT_A_CHANNEL -ENOTTY /* as the library says it */
 
@@ -31,6 +31,25 @@ int verbs_cm_open(const char *path, int flags)
 	return (int)mine(r);
 }
 
+/* A checkpoint sees names of one life only: they are changed within the call. */
+static long command(int fd, const void *data, size_t n, uint64_t *channel)
+{
+	uint64_t copy[VERBS_CM_COMMAND_MAX / 8];
+	long r;
+
+	fermata_device_enter();
+	if (unlikely(verbs_moved) && n <= sizeof(copy)) {
+		memcpy(copy, data, n);
+		verbs_cm_command_real(copy, n);
+		data = copy;
+	}
+	r = verbs_backend.softrdma_cm_command(fd, data, n, channel);
+	if (unlikely(verbs_moved) && r > 0)
+		verbs_cm_answer_virtual(data, n);
+	fermata_device_leave();
+	return r;
+}
+
 /*
  * GET_EVENT waits for an event as the kernel's does; our own signal cuts the poll, and it is made again. When another thread closes the descriptor
  * meanwhile, the kernel's goes on waiting, for good: so do we.
@@ -44,9 +63,7 @@ long verbs_cm_write(int fd, const void *data, size_t n)
 	if (!verbs_backend.softrdma_cm_command)
 		return FERMATA_NOT_MINE;
 	for (;;) {
-		fermata_device_enter();
-		r = verbs_backend.softrdma_cm_command(fd, data, n, &channel);
-		fermata_device_leave();
+		r = command(fd, data, n, &channel);
 		if (r != -ESTALE && (r != -EAGAIN || (raw_fcntl(fd, F_GETFL, 0) & O_NONBLOCK)))
 			return mine(r);
 		if (poll(&p, r == -ESTALE ? 0 : 1, -1) < 0)
@@ -87,14 +104,4 @@ int verbs_path_stat(const char *path, struct stat *ret)
 		r = verbs_backend.softrdma_node_stat(path, ret);
 	fermata_device_leave();
 	return r ? FERMATA_NOT_MINE : 0;
-}
-
-int verbs_cm_quiesce(void)
-{
-	int fd = verbs_backend.softrdma_cm_next ? verbs_backend.softrdma_cm_next(-1) : -1;
-
-	if (fd < 0)
-		return 0;
-	return fermata_fail(-EOPNOTSUPP, "fd %d is an rdma_cm event channel, which cannot be saved yet: the program has to close it "
-			    "(rdma_destroy_event_channel) before a checkpoint", fd);
 }

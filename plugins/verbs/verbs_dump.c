@@ -156,10 +156,12 @@ int verbs_dump(struct fermata_sink *sink)
 	struct shadow_channel *ch;
 	struct shadow_srq *srq;
 	struct shadow_dm *dm;
-	int r;
+	int r = verbs_cm_dump();
 
-	if (list_empty(&verbs_contexts))
-		return 0;
+	if (r || (list_empty(&verbs_contexts) && verbs_cm_saved(0) < 0))
+		return r;
+	while (verbs_cm_saved(head.count) >= 0)
+		head.count++;
 	for_each_context(c) {
 		head.count += 1 + list_length(&c->pds) + list_length(&c->mrs) + list_length(&c->channels) +
 			      list_length(&c->cqs) + list_length(&c->srqs) + list_length(&c->qps);
@@ -176,6 +178,11 @@ int verbs_dump(struct fermata_sink *sink)
 			return r;
 	}
 	r = fermata_sink_write(sink, &head, sizeof(head));
+	for (uint32_t i = 0; !r && verbs_cm_saved(i) >= 0; i++) {
+		struct verbs_record_cm p = { .fd = verbs_cm_saved(i) };
+
+		r = entry(sink, VERBS_RECORD_CM, &p, sizeof(p));
+	}
 	for_each_context(c)
 		r = r ? r : dump_objects(sink, c);
 	return r;

@@ -28,11 +28,33 @@ static void fork_child(void)
 	verbs_backend_forked();
 }
 
-static int quiesce(void)
+static int drain(unsigned int round)
 {
-	int r = verbs_cm_quiesce();
+	int r = verbs_drain(round), cm = r < 0 ? r : verbs_cm_drain(round);
 
-	return r ? r : verbs_plain_quiesce();
+	return cm ? cm : r;
+}
+
+static int recreate(const void *record, size_t len)
+{
+	int r = verbs_cm_hold();
+
+	r = r ? r : verbs_recreate(record, len);
+	return r ? r : verbs_cm_recreate();
+}
+
+static int reconnect(void)
+{
+	int r = verbs_reconnect();
+
+	return r ? r : verbs_cm_reconnect();
+}
+
+static int refill(void)
+{
+	int r = verbs_refill();
+
+	return r ? r : verbs_cm_refill();
 }
 
 const struct fermata_plugin plugin_verbs = {
@@ -41,13 +63,13 @@ const struct fermata_plugin plugin_verbs = {
 	.fork_prepare = fork_prepare,
 	.fork_parent = fork_parent,
 	.fork_child = fork_child,
-	.quiesce = quiesce,
-	.drain = verbs_drain,
+	.quiesce = verbs_plain_quiesce,
+	.drain = drain,
 	.dump = verbs_dump,
 	.resume = verbs_dm_resume,
-	.recreate = verbs_recreate,
-	.reconnect = verbs_reconnect,
-	.refill = verbs_refill,
+	.recreate = recreate,
+	.reconnect = reconnect,
+	.refill = refill,
 	.file_open = verbs_cm_open,
 	.file_write = verbs_cm_write,
 	.file_stat = verbs_cm_stat,

@@ -19,6 +19,7 @@ enum verbs_record_kind {
 	VERBS_RECORD_CQ = 5,
 	VERBS_RECORD_QP = 6,
 	VERBS_RECORD_SRQ = 7,
+	VERBS_RECORD_CM = 8,
 };
 
 struct verbs_record {
@@ -82,4 +83,10 @@ struct verbs_record_srq {
 	uint32_t max_wr, max_sge;
 	uint32_t limit;	 /* of the event that is armed; 0: none */
 	uint32_t posted; /* receives */
+};
+
+/* An event channel of rdma_cm; of no context. */
+struct verbs_record_cm {
+	int32_t fd;
+	uint32_t reserved;
 };

@@ -15,7 +15,7 @@
 #define RAISE_NS 2000000000ull
 
 /* Keeps the number @fd from the device's own descriptors until ours is moved there. */
-static int hold_number(int fd)
+int verbs_hold_number(int fd)
 {
 	int null, r = 0;
 
@@ -38,10 +38,10 @@ static int hold_numbers(void)
 	int r = 0;
 
 	for_each_context(c) {
-		r = r ? r : hold_number(c->ex.context.async_fd);
-		r = r ? r : hold_number(c->ex.context.cmd_fd);
+		r = r ? r : verbs_hold_number(c->ex.context.async_fd);
+		r = r ? r : verbs_hold_number(c->ex.context.cmd_fd);
 		list_each(ch, &c->channels, link)
-			r = r ? r : hold_number(ch->pub.fd);
+			r = r ? r : verbs_hold_number(ch->pub.fd);
 	}
 	return r ? fermata_fail(r, "the descriptors of the RDMA device cannot get their numbers") : 0;
 }

@@ -82,7 +82,7 @@ static void test_object(void **state)
 
 int main(void)
 {
-	const struct object *const files[] = { other_objects, memory_objects, queue_objects, datagram_objects };
+	const struct object *const files[] = { other_objects, memory_objects, queue_objects, datagram_objects, cm_objects };
 	struct CMUnitTest tests[64];
 	size_t n = 0;
 

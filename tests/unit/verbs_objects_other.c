@@ -140,20 +140,6 @@ static void events_lost_make(void)
 	verbs_backend.softrdma_async_raise = NULL;
 }
 
-static int cm_fd;
-
-static void cm_make(void)
-{
-	connected(IBV_QPT_RC);
-	cm_fd = plugin_verbs.file_open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
-	die_unless(cm_fd >= 0);
-}
-
-static void cm_unmake(void)
-{
-	die_unless(!plugin_verbs.file_close(cm_fd));
-}
-
 /* What a program cannot even make is nothing to save. */
 static void absent_make(void)
 {
@@ -179,7 +165,6 @@ const struct object other_objects[] = {
 	{ "time stamps", "time stamps", stamps_make, send_works, stamps_unmake },
 	{ "unread events", NULL, events_make, events_check, NULL },
 	{ "unread events of another device", "asynchronous event", events_lost_make, events_check, NULL },
-	{ "rdma_cm channel", "rdma_cm", cm_make, send_works, cm_unmake },
 	{ "what is not there", NULL, absent_make, send_works, NULL },
 	{ 0 },
 };

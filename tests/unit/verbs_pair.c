@@ -3,11 +3,30 @@
 
 #include <poll.h>
 #include <setjmp.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 struct end e;
+
+/* As a killed process leaves rdma_cm: no descriptor of it is open. The library is not told. */
+static void cm_drop(void)
+{
+	int type, fd;
+
+	for (fd = -1; verbs_backend.softrdma_cm_next && (fd = verbs_backend.softrdma_cm_next(fd)) >= 0;)
+		raw_close(fd);
+	for (fd = 3; fd < 1024; fd++) {
+		socklen_t len = sizeof(type);
+		char link[32], to[64] = "";
+
+		fm_format(link, sizeof(link), "/proc/self/fd/%d", fd);
+		if (readlink(link, to, sizeof(to) - 1) > 0 && (strstr(to, "/cm-ports") || (!getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) &&
+											  type == SOCK_SEQPACKET)))
+			raw_close(fd);
+	}
+}
 
 static void device_drop(void)
 {
@@ -23,6 +42,7 @@ static void device_drop(void)
 	struct shadow_dm *dm;
 	struct shadow_pd *pd;
 
+	cm_drop();
 	fermata_device_enter();
 	for_each_context(c) {
 		list_each(qp, &c->qps, link) {

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* rdma_cm within the plugin: verbs_cm.c the calls, verbs_cm_names.c their names, verbs_cm_state.c a checkpoint. */
+#pragma once
+
+#include "plugins/verbs/verbs_internal.h"
+
+#define VERBS_CM_ESTABLISHED 9 /* RDMA_CM_EVENT_ESTABLISHED */
+#define VERBS_CM_COMMAND_MAX 1024
+#define VERBS_CM_NAME 17 /* bytes of a connection's end's name */
+
+/* A command for the device of this life, in place; the answer to one, for the program. Only after a restart. */
+size_t verbs_cm_command_real(void *command, size_t n);
+void verbs_cm_answer_virtual(const void *command, size_t n);
