@@ -5,11 +5,13 @@
  *
  *   of anonymous memory       when it is present or swapped
  *   of a private file mapping when it is no longer the file's (copied on write): present or swapped, and not PAGE_IS_FILE
- *   of shared memory          always: our page table need not hold what another process wrote; zero pages become holes in the writer
+ *   of shared memory          when the object has it, as mincore tells: our page table need not hold what another process wrote. Where
+ *                             there is swap, always: mincore does not see what is there. Reading a page that is not there would make it
  */
 #include <errno.h>
 #include <linux/fs.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
 #include "agent/agent.h"
 #include "agent/maps.h"
@@ -123,6 +125,39 @@ static int read_entries(int fd, struct walk *w, uint64_t from, uint64_t to)
 	return r;
 }
 
+static bool has_swap(void)
+{
+	struct sysinfo s;
+
+	return RAW1(SYS_sysinfo, &s) < 0 || s.totalswap;
+}
+
+static int shared_pages(struct walk *w, uint64_t from, uint64_t to)
+{
+	unsigned char there[4096];
+	uint64_t start = from;
+	long r = 0;
+
+	if (has_swap())
+		return touched(w, from, to);
+	for (uint64_t at = from; at < to && !r; at += FM_PAGE_SIZE) {
+		size_t i = (at - from) / FM_PAGE_SIZE % sizeof(there);
+
+		if (i == 0) {
+			uint64_t length = to - at < sizeof(there) * FM_PAGE_SIZE ? to - at : sizeof(there) * FM_PAGE_SIZE;
+
+			r = RAW3(SYS_mincore, at, length, there);
+		}
+		if (r || there[i] & 1)
+			continue;
+		r = start < at ? touched(w, start, at) : 0;
+		start = at + FM_PAGE_SIZE;
+	}
+	if (!r && start < to)
+		r = touched(w, start, to);
+	return r < 0 ? fermata_fail((int)r, "cannot look at the shared pages of %lx-%lx (errno %d)", from, to, (int)-r) : 0;
+}
+
 static int walk(struct walk *w, uint64_t from, uint64_t to)
 {
 	int fd = raw_open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC, 0), r = -ENOTTY;
@@ -147,7 +182,8 @@ int pages_runs(const struct image_mapping *v, uint64_t from, uint64_t to, struct
 	int r;
 
 	if (v->kind == IMAGE_MAPPING_SHARED_ANON || v->kind == IMAGE_MAPPING_SYSV)
-		return runs_add(runs, from, to, v->prot, w.data);
-	r = walk(&w, from, to);
+		r = shared_pages(&w, from, to);
+	else
+		r = walk(&w, from, to);
 	return r ? r : runs_add(runs, w.at, to, v->prot, IMAGE_RUN_EMPTY);
 }
