@@ -188,13 +188,17 @@ struct cm_event {
 	struct rdma_ucm_event_resp resp;
 };
 
-/* cm_channel.c */
+/* cm_process.c */
 extern struct cm_process *cm_process; /* under cm_lock */
 extern struct lock cm_lock;
+int cm_process_make(void); /* 0 or -errno; there is none */
+void cm_process_free(struct cm_process *p);
 uint32_t cm_random(void);
 int cm_handle_take(void *object, uint32_t *ret_handle);
 void cm_handle_give(uint32_t handle);
 void *cm_handle_find(uint32_t handle, enum cm_kind kind);
+
+/* cm_channel.c */
 /* The channel of a descriptor of this process, or NULL. */
 struct cm_channel *cm_channel_find(int fd);
 int cm_process_anew(void); /* whatever was there is forgotten */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Owns the table of rdma_cm channels, which is state of the process (cm.h says why), and the handles of the objects
- * in it. A channel is an epoll descriptor over the sockets of its ids and over an eventfd that is readable while
+ * Owns the table of rdma_cm channels, which is state of the process (cm.h says why; cm_process.c makes it). A channel is an epoll descriptor over the sockets of its ids and over an eventfd that is readable while
  * events are queued: so it polls readable when there may be something to get.
  *
  * Invariants: cm_process is NULL exactly when this process has no channel. A descriptor's bit in @fds is set exactly
@@ -11,7 +10,6 @@
 #include "softrdma/cm.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -21,9 +19,6 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "softrdma/device.h"
-
-struct cm_process *cm_process;
-struct lock cm_lock;
 
 #define TAKING_OVER -1
 
@@ -47,116 +42,7 @@ static void fd_mark(int fd, int is_channel)
 		atomic_fetch_and(&fds[fd / 64], ~bit);
 }
 
-uint32_t cm_random(void)
-{
-	uint32_t v = 0;
-
-	RAW3(SYS_getrandom, &v, sizeof(v), 0);
-	return v;
-}
-
-/* ---- handles ---- */
-
-int cm_handle_take(void *object, uint32_t *ret_handle)
-{
-	struct cm_process *p = cm_process;
-	uint32_t i;
-
-	for (i = 0; i < CM_MAX_HANDLES; i++) {
-		uint32_t h = (p->next_handle + i) % CM_MAX_HANDLES;
-
-		if (p->object[h])
-			continue;
-		p->object[h] = object;
-		p->next_handle = h + 1;
-		*ret_handle = h;
-		return 0;
-	}
-	return -ENOMEM;
-}
-
-void cm_handle_give(uint32_t handle)
-{
-	cm_process->object[handle] = NULL;
-}
-
-void *cm_handle_find(uint32_t handle, enum cm_kind kind)
-{
-	enum cm_kind *object = handle < CM_MAX_HANDLES ? cm_process->object[handle] : NULL;
-
-	return object && *object == kind ? object : NULL;
-}
-
-/* ---- the process ---- */
-
-static void *map_memory(size_t len)
-{
-	void *p = sr_memory.map(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	return p == MAP_FAILED ? NULL : p;
-}
-
-static void process_free(struct cm_process *p)
-{
-	cm_net_stop(p->net);
-	if (p->ports_fd >= 0)
-		close(p->ports_fd);
-	arena_free(&p->arena, p->object);
-	arena_free(&p->arena, p->channel);
-	arena_done(&p->arena);
-	sr_memory.unmap(p, sizeof(*p));
-}
-
-static void patience_init(struct cm_process *p)
-{
-	const char *env = getenv("SOFTRDMA_CM_TIMEOUT");
-	uint32_t s = 0;
-
-	for (; env && *env >= '0' && *env <= '9' && s < 100000; env++)
-		s = s * 10 + (uint32_t)(*env - '0');
-	p->request_s = s ? s : CM_REQUEST_S;
-	p->answer_s = s ? s : CM_ANSWER_S;
-}
-
-static int process_init(struct cm_process *p)
-{
-	char path[CM_DIR_MAX + 16];
-	int err = sr_directory_find(p->dir);
-
-	patience_init(p);
-	if (err)
-		return err;
-	p->object = arena_alloc(&p->arena, CM_MAX_HANDLES * sizeof(*p->object));
-	p->channel = arena_alloc(&p->arena, CM_MAX_FD * sizeof(*p->channel));
-	if (!p->object || !p->channel)
-		return -ENOMEM;
-	fm_format(path, sizeof(path), "%s/cm-ports", p->dir);
-	p->ports_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	return p->ports_fd < 0 ? -errno : 0;
-}
-
-static int process_make(void)
-{
-	struct cm_process *p = map_memory(sizeof(*p));
-	int err;
-
-	if (!p)
-		return -ENOMEM;
-	log_name = "softrdma";
-	p->ports_fd = -1;
-	p->arena.map = map_memory;
-	p->arena.unmap = sr_memory.unmap;
-	list_init(&p->channels);
-	list_init(&p->bound);
-	err = process_init(p);
-	if (err) {
-		process_free(p);
-		return err;
-	}
-	cm_process = p;
-	cm_port_sweep();
-	return 0;
-}
+/* ---- whose they are ---- */
 
 static int is_owner(void)
 {
@@ -210,7 +96,7 @@ static void channel_free(struct cm_channel *ch)
 	if (!list_empty(&p->channels))
 		return;
 	cm_process = NULL;
-	process_free(p);
+	cm_process_free(p);
 }
 
 struct cm_channel *cm_channel_find(int fd)
@@ -307,7 +193,7 @@ int cm_process_anew(void)
 	atomic_store(&cm_lock.word, 0);
 	atomic_store(&owner, raw_getpid());
 	last_serial = 0;
-	return process_make();
+	return cm_process_make();
 }
 
 int cm_channel_again(int fd, uint32_t status, uint32_t fd_flags, uint64_t serial, struct cm_channel **ret)
@@ -344,11 +230,11 @@ EXPORT int softrdma_cm_open(const char *path, int flags)
 		return -ENOTTY;
 	process_take_over();
 	lock_acquire(&cm_lock);
-	r = cm_process ? 0 : process_make();
+	r = cm_process ? 0 : cm_process_make();
 	if (!r) {
 		r = channel_make(flags);
 		if (r < 0 && list_empty(&cm_process->channels)) {
-			process_free(cm_process);
+			cm_process_free(cm_process);
 			cm_process = NULL;
 		}
 	}
