@@ -15,8 +15,6 @@
 
 static int claim(struct fd_entry *e)
 {
-	if (fd_stdio_claim(&e->desc))
-		return 0;
 	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++) {
 		int r = (*p)->fd_claim ? (*p)->fd_claim(&e->desc) : 0;
 
@@ -27,6 +25,8 @@ static int claim(struct fd_entry *e)
 			return 0;
 		}
 	}
+	if (fd_stdio_claim(&e->desc))
+		return 0;
 	return fermata_fail(-EOPNOTSUPP, "fd %d (%s) is not supported yet: close it before the checkpoint", e->desc.fd,
 			    e->desc.link);
 }
@@ -40,6 +40,21 @@ int fd_quiesce(void)
 	for (uint32_t i = 0; i < fd_table.count && !r; i++)
 		r = claim(fd_table.entries[i]);
 	return r ? r : fd_share_publish();
+}
+
+/* Terminals that lead out of the job need no leader. */
+static int find_outside(void)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < fd_table.count && r >= 0; i++) {
+		struct fd_entry *e = fd_table.entries[i];
+
+		r = e->plugin && e->plugin->fd_is_outside ? e->plugin->fd_is_outside(&e->desc) : 0;
+		if (r > 0)
+			e->plugin = NULL;
+	}
+	return r < 0 ? r : 0;
 }
 
 static int drain_one(struct fd_entry *e, unsigned int round)
@@ -56,8 +71,10 @@ static int drain_one(struct fd_entry *e, unsigned int round)
 
 int fd_drain(unsigned int round)
 {
-	int r = round ? 0 : fd_share_resolve(), more = 0;
+	int r = round ? 0 : find_outside(), more = 0;
 
+	if (!round && !r)
+		r = fd_share_resolve();
 	for (uint32_t i = 0; i < fd_table.count && r >= 0; i++) {
 		r = drain_one(fd_table.entries[i], round);
 		more |= r == FERMATA_DRAIN_MORE;

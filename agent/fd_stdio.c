@@ -37,11 +37,10 @@ static int is_terminal(int fd)
 	return raw_ioctl(fd, TCGETS, &t) == 0;
 }
 
-/* A pseudoterminal whose other side the job holds is refused by that side: /dev/ptmx has no owner. */
+/* A pseudo-terminal may be the job's own: its plugin says so in the drain. */
 int fd_stdio_claim(const struct fermata_desc *d)
 {
-	return S_ISCHR(d->st.st_mode) && !(d->status & O_PATH) && d->st.st_rdev != 0x502 /* ptmx */ &&
-	       is_terminal(d->fd);
+	return S_ISCHR(d->st.st_mode) && !(d->status & O_PATH) && is_terminal(d->fd);
 }
 
 int fd_stdio_take_over(struct fd_entry *e)

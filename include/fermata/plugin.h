@@ -55,6 +55,9 @@ struct fermata_plugin {
 	/* Descriptors. claim: 1 "mine", 0 "not mine". Each description has one owner in the job: dump, drain and restore
 	 * run only in the process that leads it (lowest pid), the others get it from there at restart. */
 	int (*fd_claim)(struct fermata_desc *d);
+	/* In each process that holds it, before who leads it is known: 1: a terminal that leads out of the job, which is re-attached by each
+	 * process for itself; the plugin is asked no more. */
+	int (*fd_is_outside)(struct fermata_desc *d);
 	/* Called in rounds, a barrier between them, until all processes say FERMATA_DRAINED in one round. */
 	int (*fd_drain)(struct fermata_desc *d, unsigned int round);
 	int (*fd_dump)(struct fermata_desc *d, struct fermata_sink *sink);
