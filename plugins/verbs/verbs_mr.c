@@ -89,9 +89,12 @@ int verbs_mr_recreate(struct shadow_context *c, struct shadow_mr *mr)
 {
 	struct ibv_pd *pd = shadow_pd(mr->pub.pd)->real;
 
+	if (!mr->dm && mr->pub.length && !(mr->access & IBV_ACCESS_ON_DEMAND)) /* on demand nothing need be there */
+		verbs_holes_fill(mr->pub.addr, mr->pub.length);
 	mr->real = VERBS_DEVICE(mr->dm ? verbs_reg_dm_mr(pd, mr->dm, mr->offset, mr->pub.length, mr->access) :
 					 real_register(pd, mr->pub.addr, mr->pub.length, mr->iova, mr->access,
 						       (enum mr_kind)mr->kind));
+	verbs_holes_empty();
 	return mr->real ? 0 : fermata_fail(-errno, "memory region %p+%zu (key 0x%x) cannot be registered on %s again "
 					   "(error %d): raise RLIMIT_MEMLOCK (ulimit -l)", mr->pub.addr,
 					   mr->pub.length, mr->pub.lkey, c->device->pub.name, errno);
