@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * An MPI program that checks what it gets: messages of all sizes around a ring, collective operations, one-sided access with its atomics, and four
- * threads a rank that send at once. With an argument there is no compare-and-swap among these: that of Open MPI 4.1's osc rdma over
- * openib dereferences NULL, whatever the device. Says "N ranks are content" and ends with 0, or says what is wrong and ends the job.
+ * threads a rank that send at once. With "no-swap" there is no compare-and-swap among these: that of Open MPI 4.1's osc rdma over
+ * openib dereferences NULL, whatever the device. With "until FINISH PROGRESS" the collective and one-sided operations and threads are repeated until there is a
+ * file FINISH, and each round makes PROGRESS a byte longer. Says "N ranks are content" and ends with 0, or says what is wrong and ends the job.
  */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define THREADS 4
 #define LARGEST (4 << 20)
@@ -174,6 +176,21 @@ static void threads(void)
 		pthread_join(t[i], NULL);
 }
 
+/* The first rank looks, and all know. */
+static int goes_on(const char *finish, const char *progress)
+{
+	int go = 1;
+
+	if (!rank) {
+		FILE *f = fopen(progress, "a");
+
+		CHECK(f && fputc('.', f) == '.' && !fclose(f));
+		go = access(finish, F_OK) != 0;
+	}
+	MPI_Bcast(&go, 1, MPI_INT, 0, MPI_COMM_WORLD);
+	return go;
+}
+
 int main(int argc, char **argv)
 {
 	int provided;
@@ -182,13 +199,15 @@ int main(int argc, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	CHECK(ranks <= 64);
-	if (argc > 1)
+	if (argc == 2)
 		swaps = 0;
 	messages();
-	collectives();
-	one_sided();
-	if (provided == MPI_THREAD_MULTIPLE)
-		threads();
+	do {
+		collectives();
+		one_sided();
+		if (provided == MPI_THREAD_MULTIPLE)
+			threads();
+	} while (argc > 3 && goes_on(argv[2], argv[3]));
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (!rank)
 		printf("%d ranks are content%s\n", ranks, provided == MPI_THREAD_MULTIPLE ? ", with threads" : "");
