@@ -294,7 +294,7 @@ static int parent_of_a_child(int sock)
 
 	end_open(&e, 1, SIZE);
 	end_connect(&e, sock);
-	child = fork();
+	child = end_fork();
 	if (!child)
 		for (;;)
 			pause();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Every operation between two processes and within one, of each size, in pieces and inline. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
@@ -224,10 +225,27 @@ static void test_within_one_process(void **state)
 	end_close(&b);
 }
 
+static int crash(int sock)
+{
+	return sock < 0 ? 0 : raise(SIGSEGV);
+}
+
+/* The runner's handlers are the runner's alone. */
+static void test_crash_of_an_end(void **state)
+{
+	pid_t pid;
+	int sock;
+
+	(void)state;
+	pid = spawn_end(crash, &sock);
+	assert_int_equal(reap(pid), -SIGSEGV);
+	close(sock);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_operations), cmocka_unit_test(test_pieces_and_inline),
+		cmocka_unit_test(test_crash_of_an_end), cmocka_unit_test(test_operations), cmocka_unit_test(test_pieces_and_inline),
 		cmocka_unit_test(test_within_one_process),
 	};
 

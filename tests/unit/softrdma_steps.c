@@ -135,7 +135,7 @@ static int one_death(unsigned int steps)
 /* Each death in a process of its own, so that the failure names its moment. */
 static int death_checked(unsigned int steps)
 {
-	pid_t pid = fork();
+	pid_t pid = end_fork();
 	int status;
 
 	die_unless(pid >= 0);

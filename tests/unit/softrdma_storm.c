@@ -179,7 +179,7 @@ static void survivor_run(int me)
 
 static pid_t start(int survivor, int v, uint32_t generation, unsigned int limit)
 {
-	pid_t pid = fork();
+	pid_t pid = end_fork();
 
 	die_unless(pid >= 0);
 	if (pid)

@@ -143,7 +143,7 @@ void things_message(struct things *t)
 
 int in_child(void (*fn)(void))
 {
-	pid_t pid = fork();
+	pid_t pid = end_fork();
 
 	die_unless(pid >= 0);
 	if (!pid) {

@@ -92,7 +92,7 @@ static void fork_in_mid_run(void)
 	before = directory_entries(sr_context(e.ctx)->dir);
 	echo_round(&e, 1);
 	die_unless(!pipe(pipefd));
-	child = fork();
+	child = end_fork();
 	die_unless(child >= 0);
 	if (!child)
 		child_of(&e, pipefd[0]);

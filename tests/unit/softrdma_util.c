@@ -245,13 +245,23 @@ void expect_empty(struct ibv_cq *cq)
 	die_unless(ibv_poll_cq(cq, 1, &wc) == 0);
 }
 
+pid_t end_fork(void)
+{
+	static const int crashes[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGSYS };
+	pid_t pid = fork();
+
+	for (size_t i = 0; !pid && i < sizeof(crashes) / sizeof(*crashes); i++)
+		signal(crashes[i], SIG_DFL);
+	return pid;
+}
+
 pid_t spawn_end(int (*fn)(int sock), int *ret_sock)
 {
 	int sock[2];
 	pid_t pid;
 
 	die_unless(!socketpair(AF_UNIX, SOCK_STREAM, 0, sock));
-	pid = fork();
+	pid = end_fork();
 	die_unless(pid >= 0);
 	if (!pid) {
 		close(sock[0]);

@@ -68,6 +68,8 @@ struct ibv_wc good_wc(struct ibv_cq *cq, uint64_t id);
 void expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status);
 void expect_empty(struct ibv_cq *cq);
 
+/* A child that a crash ends: the runner's own handlers would go on with the tests, there. */
+pid_t end_fork(void);
 /* Runs @fn in a child with one end of a socket pair. */
 pid_t spawn_end(int (*fn)(int sock), int *ret_sock);
 /* The child's exit status; -signal if one ended it. */
