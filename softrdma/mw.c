@@ -76,6 +76,7 @@ static int dealloc_mw(struct ibv_mw *ibmw)
 	lock_acquire(&ctx->lock);
 	rlock_acquire(ctx, &ctx->seg->window_lock, ctx->self.token);
 	atomic_store(&ctx->seg->key[mw->index].key, 0);
+	ctx->seg->key[mw->index].window_pd = 0; /* a binding may still wait in a queue */
 	rlock_release(&ctx->seg->window_lock);
 	sr_keys_settle(ctx);
 	ctx->windows--;
