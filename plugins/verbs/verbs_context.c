@@ -206,6 +206,7 @@ static void context_init(struct shadow_context *c, struct shadow_device *d, stru
 	list_init(&c->tds);
 	list_init(&c->dms);
 	list_init(&c->mrs);
+	list_init(&c->mws);
 	list_init(&c->channels);
 	list_init(&c->cqs);
 	list_init(&c->srqs);

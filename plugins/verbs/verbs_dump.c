@@ -136,19 +136,6 @@ static void settle_events(struct shadow_context *c, struct shadow_channel *ch)
 			cq->fired = readable && cq->armed && cq->since_armed;
 }
 
-/* A window may be gone while its binding still waits. */
-static int binds_wait(const struct shadow_context *c)
-{
-	struct shadow_qp *qp;
-
-	list_each(qp, &c->qps, link)
-		for (uint64_t at = qp->pending; at < atomic_load(&qp->sq.head); at++)
-			if (ring_send(&qp->sq, at)->opcode == IBV_WR_BIND_MW)
-				return fermata_fail(-EOPNOTSUPP, "QP 0x%x is still to bind a memory window, which cannot be saved yet",
-						    qp->pub.qp_num);
-	return 0;
-}
-
 int verbs_dump(struct fermata_sink *sink)
 {
 	struct verbs_record head = { .version = VERBS_RECORD_VERSION };
@@ -168,7 +155,7 @@ int verbs_dump(struct fermata_sink *sink)
 		c->status = raw_fcntl(c->ex.context.async_fd, F_GETFL, 0);
 		list_each(ch, &c->channels, link)
 			settle_events(c, ch);
-		r = binds_wait(c);
+		r = verbs_mw_settle(c);
 		list_each(srq, &c->srqs, link)
 			r = r ? r : verbs_srq_settle(srq);
 		list_each(dm, &c->dms, link)

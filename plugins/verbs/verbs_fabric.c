@@ -7,6 +7,7 @@
  *   "verbs/port"  struct port_name[]   address -> LID and GID
  *   "verbs/qp"    struct qp_chunk      pid, {old number, number}[]
  *   "verbs/mr"    struct mr_chunk      pid, {old remote key, remote key}[]
+ *   "verbs/mw"    struct mr_chunk      the same of windows, one key of each: verbs_mw.c says what that means for its others
  *
  * and each learns all of it, into hash tables that the data path reads without a lock. A key is looked up with the pid of the
  * connection's peer, because two processes may hold equal keys. A name that is in no table was made after the restart and
@@ -72,6 +73,9 @@ uint32_t verbs_rkey_real(const struct shadow_qp *qp, uint32_t key)
 	table_each(e, verbs_rkeys, key)
 		if (!qp->peer_pid || e->pid == qp->peer_pid)
 			return (uint32_t)e->value;
+	table_each(e, verbs_windows, key >> 8)
+		if (!qp->peer_pid || e->pid == qp->peer_pid)
+			return ((uint32_t)e->value & ~0xffu) | ((key - (uint32_t)(e->value >> 32) + (uint32_t)e->value) & 0xff);
 	return key;
 }
 
@@ -85,6 +89,17 @@ int verbs_key_known(uint32_t lkey, uint32_t rkey)
 		return 1;
 	table_each(e, verbs_rkeys, rkey)
 		if (e->pid == fermata_pid())
+			return 1;
+	table_each(e, verbs_windows, rkey >> 8)
+		if (e->pid == fermata_pid())
+			return 1;
+	return 0;
+}
+
+int verbs_window_known(uint32_t rkey)
+{
+	for (uint32_t low = 0; low < 256; low++)
+		if (verbs_key_known(0, (rkey & ~0xffu) | low))
 			return 1;
 	return 0;
 }

@@ -9,6 +9,7 @@ uint32_t verbs_rkey_real(const struct shadow_qp *qp, uint32_t key);
 /* A key, a queue pair number that the program (or, for numbers, a peer) knows by its old name. */
 int verbs_key_known(uint32_t lkey, uint32_t rkey);
 int verbs_qpn_known(uint32_t qpn);
+int verbs_window_known(uint32_t rkey);
 void verbs_key_remove(uint32_t lkey);
 /*
  * Turns the address and number that the program named into those of this life. A number that nobody has published is the

@@ -47,8 +47,8 @@ void verbs_groups_forget(struct shadow_qp *qp);
 char *verbs_memory_at(uint32_t lkey, uint64_t addr);
 /* Is there room for @n more sends? 0 or ENOMEM. */
 int verbs_post_room(struct shadow_qp *qp, uint32_t n);
-/* Binds a window of type 1; @mw is the device's. */
-int verbs_post_bind(struct shadow_qp *qp, struct ibv_mw *mw, const struct ibv_mw_bind *bind);
+/* Binds a window of type 1. */
+int verbs_post_bind(struct shadow_qp *qp, struct shadow_mw *mw, const struct ibv_mw_bind *bind);
 
 /* ---- extended interfaces over the plain ones: verbs_qp_ex.c, verbs_cq_ex.c ---- */
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init);
@@ -70,9 +70,43 @@ void verbs_dm_fill(struct verbs_context *v);
 struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *init);
 int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *number);
 struct ibv_mr *verbs_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length, unsigned int access);
+
+/* ---- memory windows: verbs_mw.c, verbs_mw_state.c, verbs_mw_restart.c ---- */
 struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int verbs_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int verbs_dealloc_mw(struct ibv_mw *mw);
+int verbs_mw_bound(const struct shadow_mw *mw, const struct verbs_binding *b);
+/* Windows of this process by the keys that the program, and the device, has for them. Under verbs_lock. */
+void verbs_mw_insert(struct shadow_mw *mw);
+void verbs_mw_remove(struct shadow_mw *mw);
+struct shadow_mw *verbs_mw_find(struct ibv_context *context, uint32_t key);
+struct shadow_mw *verbs_mw_find_real(struct ibv_context *context, uint32_t key);
+void verbs_mw_forget_all(void); /* restart: the tables are empty */
+/* The device's key for one that the program has, of this window, or of any of this process; and back. */
+uint32_t verbs_mw_key_real(const struct shadow_mw *mw, uint32_t key);
+uint32_t verbs_mw_own_real(struct ibv_context *context, uint32_t key);
+uint32_t verbs_mw_key_virtual(const struct shadow_mw *mw, uint32_t real);
+/* A slot that binds or invalidates a window gets all that a later posting needs, and is counted, before the device has it; or it was not posted after all. */
+void verbs_mw_post(struct shadow_qp *qp, struct verbs_send *s, const struct ibv_send_wr *wr);
+void verbs_mw_unpost(struct shadow_qp *qp, const struct verbs_send *s);
+/* The sends up to @position are over, all but it surely well, it if @good. */
+void verbs_mw_retire(struct shadow_qp *qp, uint64_t position, int good);
+/* A request was executed: verbs_lock, or at the checkpoint, which keeps apart what it infers. */
+void verbs_mw_executed(struct shadow_qp *qp, const struct verbs_send *s, int at_checkpoint);
+/* A peer has invalidated one: the completion says so, and is told the program's key. */
+void verbs_mw_invalidated(struct ibv_context *context, struct ibv_wc *wc);
+/* All outstanding requests are forgotten, before the queue's positions are. */
+void verbs_mw_reset(struct shadow_qp *qp);
+void verbs_mw_orphan(struct shadow_qp *qp);
+void verbs_mw_region_gone(struct shadow_mr *mr);
+int verbs_mw_settle(struct shadow_context *c); /* at the dump: 0 or -EOPNOTSUPP */
+int verbs_mw_recreate(struct shadow_context *c, struct shadow_mw *mw);
+int verbs_mw_rebind_all(struct shadow_context *c); /* type 1 */
+int verbs_mw_rebind_qp(struct shadow_qp *qp);	   /* type 2, in RTS */
+int verbs_repost_bind(struct shadow_qp *qp, uint64_t position);
+/* The status of a completion of our own, whose wr_id is VERBS_OWN; -1: none came. Restart only. */
+extern int verbs_own_status HIDDEN;
+#define VERBS_OWN ~0ull
 
 /* ---- the device's queue pair behind a shadow: verbs_qp_real.c ---- */
 /* What the data path needs of it, kept where it looks. */
@@ -106,6 +140,8 @@ int verbs_srq_settle(struct shadow_srq *srq); /* at the dump */
 int verbs_srq_recreate(struct shadow_context *c, struct shadow_srq *srq);
 int verbs_srq_refill(struct shadow_srq *srq);
 int verbs_cq_rearm(struct shadow_context *c, struct shadow_cq *cq);
+/* A queue pair of ours that is connected to itself and completes on @cq, all the device's. */
+struct ibv_qp *verbs_loop_create(struct shadow_context *c, struct ibv_pd *pd, struct ibv_cq *cq);
 int verbs_recreate(const void *record, size_t len);
 int verbs_reconnect(void);
 int verbs_refill(void);

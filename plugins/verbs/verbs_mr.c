@@ -219,6 +219,8 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *m)
 	if (!r) {
 		if (verbs_moved)
 			verbs_key_remove(mr->pub.lkey);
+		if (mr->windows)
+			verbs_mw_region_gone(mr);
 		verbs_list_del(&mr->link);
 		fermata_free(mr);
 	}

@@ -7,6 +7,7 @@
 #include "plugins/verbs/verbs_table.h"
 
 struct table *verbs_lkeys, *verbs_rkeys, *verbs_qpns, *verbs_ports, *verbs_real_qpns, *verbs_real_ports;
+struct table *verbs_windows;
 
 struct qp_chunk {
 	uint32_t pid, count;
@@ -24,7 +25,7 @@ struct mr_chunk {
 };
 _Static_assert(sizeof(struct qp_chunk) <= 1024 && sizeof(struct mr_chunk) <= 1024, "a name's value");
 
-static const char name_port[] = "verbs/port", name_qp[] = "verbs/qp", name_mr[] = "verbs/mr";
+static const char name_port[] = "verbs/port", name_qp[] = "verbs/qp", name_mr[] = "verbs/mr", name_mw[] = "verbs/mw";
 
 static void table_insert(struct table *t, const struct entry *e)
 {
@@ -104,23 +105,36 @@ static int publish_qps(const struct shadow_context *c)
 	return chunk.count ? fermata_publish(name_qp, sizeof(name_qp), &chunk, sizeof(chunk)) : 0;
 }
 
-static int publish_mrs(const struct shadow_context *c)
+static int key_publish(const char *name, size_t len, struct mr_chunk *chunk, uint32_t virtual, uint32_t real)
+{
+	int r = 0;
+
+	chunk->mr[chunk->count].virtual = virtual;
+	chunk->mr[chunk->count].real = real;
+	if (++chunk->count == ARRAY_SIZE(chunk->mr)) {
+		r = fermata_publish(name, len, chunk, sizeof(*chunk));
+		chunk->count = 0;
+	}
+	return r;
+}
+
+static int publish_keys(const struct shadow_context *c)
 {
 	struct mr_chunk chunk = { .pid = fermata_pid() };
 	struct shadow_mr *mr;
+	struct shadow_mw *mw;
 	int r = 0;
 
-	list_each(mr, &c->mrs, link) {
-		chunk.mr[chunk.count].virtual = mr->pub.rkey;
-		chunk.mr[chunk.count].real = mr->real->rkey;
-		if (++chunk.count < ARRAY_SIZE(chunk.mr))
-			continue;
+	list_each(mr, &c->mrs, link)
+		r = r ? r : key_publish(name_mr, sizeof(name_mr), &chunk, mr->pub.rkey, mr->real->rkey);
+	if (!r && chunk.count)
 		r = fermata_publish(name_mr, sizeof(name_mr), &chunk, sizeof(chunk));
-		chunk.count = 0;
-		if (r)
-			return r;
-	}
-	return chunk.count ? fermata_publish(name_mr, sizeof(name_mr), &chunk, sizeof(chunk)) : 0;
+	chunk.count = 0;
+	list_each(mw, &c->mws, link)
+		r = r ? r : key_publish(name_mw, sizeof(name_mw), &chunk, verbs_mw_key_virtual(mw, mw->real->rkey), mw->real->rkey);
+	if (!r && chunk.count)
+		r = fermata_publish(name_mw, sizeof(name_mw), &chunk, sizeof(chunk));
+	return r;
 }
 
 static int lkeys_renew(void)
@@ -153,7 +167,7 @@ int verbs_fabric_publish(void)
 		if (!r)
 			r = publish_qps(c);
 		if (!r)
-			r = publish_mrs(c);
+			r = publish_keys(c);
 	}
 	if (!r)
 		r = fermata_ask(name_port, sizeof(name_port));
@@ -161,6 +175,8 @@ int verbs_fabric_publish(void)
 		r = fermata_ask(name_qp, sizeof(name_qp));
 	if (!r)
 		r = fermata_ask(name_mr, sizeof(name_mr));
+	if (!r)
+		r = fermata_ask(name_mw, sizeof(name_mw));
 	return r;
 }
 
@@ -210,15 +226,18 @@ static int learn_qps(void)
 	return r;
 }
 
-static int learn_mrs(void)
+static int learn_keys(const char *name, size_t name_len, struct table **into, int windows)
 {
 	const struct mr_chunk *chunk;
 	size_t len;
 	int r = 0;
 
-	for (unsigned int i = 0; (chunk = fermata_resolve(name_mr, sizeof(name_mr), i, &len)); i++)
-		for (uint32_t m = 0; !r && len == sizeof(*chunk) && m < chunk->count && m < ARRAY_SIZE(chunk->mr); m++)
-			r = table_add(&verbs_rkeys, chunk->mr[m].virtual, chunk->mr[m].real, 0, chunk->pid);
+	for (unsigned int i = 0; (chunk = fermata_resolve(name, name_len, i, &len)); i++)
+		for (uint32_t m = 0; !r && len == sizeof(*chunk) && m < chunk->count && m < ARRAY_SIZE(chunk->mr); m++) {
+			uint32_t key = chunk->mr[m].virtual, real = chunk->mr[m].real;
+
+			r = table_add(into, windows ? key >> 8 : key, windows ? (uint64_t)key << 32 | real : real, 0, chunk->pid);
+		}
 	return r;
 }
 
@@ -240,11 +259,14 @@ int verbs_fabric_learn(void)
 	fermata_free(verbs_qpns);
 	fermata_free(verbs_real_qpns);
 	fermata_free(verbs_rkeys);
-	verbs_qpns = verbs_real_qpns = verbs_rkeys = NULL;
+	fermata_free(verbs_windows);
+	verbs_qpns = verbs_real_qpns = verbs_rkeys = verbs_windows = NULL;
 	r = learn_ports();
 	if (!r)
 		r = learn_qps();
 	if (!r)
-		r = learn_mrs();
+		r = learn_keys(name_mr, sizeof(name_mr), &verbs_rkeys, 0);
+	if (!r)
+		r = learn_keys(name_mw, sizeof(name_mw), &verbs_windows, 1);
 	return r ? fermata_fail(r, "no memory for the names of the fabric") : 0;
 }

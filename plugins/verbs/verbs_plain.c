@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Objects that programs can use but that are not saved yet: queue pairs of extended connections or with creation flags, shared receive queues of such connections; windows,
+ * Objects that programs can use but that are not saved yet: queue pairs of extended connections or with creation flags, shared receive queues of such connections;
  * domains of extended connections, completion queues with time stamps, which are counted. They are shadows as
  * the others are, and work is posted and completed as theirs; a checkpoint while one is there is refused. No state.
  */
@@ -8,7 +8,6 @@
 
 static const char *const kinds[UNSAVED_KINDS] = {
 	[UNSAVED_XRCD] = "a domain of extended connections (XRC)",
-	[UNSAVED_MW] = "a memory window",
 	[UNSAVED_CQ] = "a completion queue of a special kind (time stamps, overrun, domain)",
 };
 

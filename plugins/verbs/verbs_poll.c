@@ -38,10 +38,14 @@ static inline int complete(struct shadow_cq *cq, struct ibv_wc *wc)
 		qp->received += wc->status == IBV_WC_SUCCESS;
 		if (unlikely(verbs_moved) && qp->pub.qp_type == IBV_QPT_UD)
 			verbs_datagram_virtual(wc, slot->sge, slot->num_sge);
+		if (unlikely(wc->wc_flags & IBV_WC_WITH_INV))
+			verbs_mw_invalidated(qp->pub.context, wc);
 	} else {
 		const struct verbs_send *s = ring_send(r, (uint32_t)wr_id);
 
 		wc->wr_id = s->wr_id;
+		if (unlikely(atomic_load_explicit(&r->windows, memory_order_relaxed)))
+			verbs_mw_retire(qp, wr_id, wc->status == IBV_WC_SUCCESS);
 		if (unlikely(s->slot_flags & VERBS_SLOT_NOOP)) {
 			cq->noops--;
 			ring_retire(r, wr_id);

@@ -81,8 +81,10 @@ _Static_assert(offsetof(struct ibv_send_wr, wr.atomic.remote_addr) == offsetof(s
 /* The device's own objects, of a request that binds a window. */
 static void translate_bind(struct ibv_send_wr *wr)
 {
-	if (wr->bind_mw.mw)
+	if (wr->bind_mw.mw) {
+		wr->bind_mw.rkey = verbs_mw_key_real(shadow_mw(wr->bind_mw.mw), wr->bind_mw.rkey);
 		wr->bind_mw.mw = shadow_mw(wr->bind_mw.mw)->real;
+	}
 	if (wr->bind_mw.bind_info.mr)
 		wr->bind_mw.bind_info.mr = shadow_mr(wr->bind_mw.bind_info.mr)->real;
 }
@@ -102,6 +104,9 @@ void verbs_remote_real(const struct shadow_qp *qp, struct ibv_send_wr *wr)
 		break;
 	case IBV_WR_SEND_WITH_INV:
 		wr->invalidate_rkey = verbs_rkey_real(qp, wr->invalidate_rkey);
+		break;
+	case IBV_WR_LOCAL_INV:
+		wr->invalidate_rkey = verbs_mw_own_real(qp->pub.context, wr->invalidate_rkey);
 		break;
 	default:
 		break;
@@ -134,8 +139,11 @@ static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t pos
 		return -r;
 	*to = *wr;
 	to->wr_id = ring_wr_id(q, position);
-	if (unlikely(wr->opcode == IBV_WR_BIND_MW))
-		translate_bind(to);
+	if (unlikely(send_of_window(wr->opcode))) {
+		verbs_mw_post(qp, ring_send(q, position), wr);
+		if (wr->opcode == IBV_WR_BIND_MW)
+			translate_bind(to);
+	}
 	if (likely(!q->translate))
 		return 0;
 	if (q->translate & VERBS_TRANSLATE_AH) {
@@ -159,6 +167,14 @@ static int accepted(const struct ibv_send_wr *chain, int n, const struct ibv_sen
 		if (&chain[i] == bad)
 			return i;
 	return n;
+}
+
+/* The device has refused what was prepared from @position on. */
+static void unprepare(struct shadow_qp *qp, uint64_t position, const struct ibv_send_wr *chain, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (send_of_window(chain[i].opcode))
+			verbs_mw_unpost(qp, ring_send(&qp->sq, position + (uint64_t)i));
 }
 
 static inline void advance_send(struct shadow_qp *qp, uint64_t head, const struct ibv_send_wr *chain, int n)
@@ -189,8 +205,12 @@ static int post_send_batch(struct shadow_qp *qp, struct ibv_send_wr **wr)
 	}
 	if (n) {
 		refused = qp->sq.post_send(qp->sq.real, chain, &bad);
-		if (refused)
+		if (refused) {
+			int all = n;
+
 			n = accepted(chain, n, bad);
+			unprepare(qp, head + (uint64_t)n, &chain[n], all - n);
+		}
 		advance_send(qp, head, chain, n);
 	}
 	if (!refused && r >= 0 && !n) /* more pieces than any device takes */
@@ -212,6 +232,8 @@ static inline int post_send_one(struct shadow_qp *qp, struct ibv_send_wr *wr)
 	r = qp->sq.post_send(qp->sq.real, &one, &bad);
 	if (likely(!r))
 		advance_send(qp, head, &one, 1);
+	else
+		unprepare(qp, head, &one, 1);
 	return r;
 }
 

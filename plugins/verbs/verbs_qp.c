@@ -197,24 +197,33 @@ static void qp_reset(struct shadow_qp *qp)
 	for (uint64_t at = atomic_load(&qp->sq.tail); at < atomic_load(&qp->sq.head); at++)
 		if (ring_send(&qp->sq, at)->slot_flags & VERBS_SLOT_NOOP)
 			shadow_cq(qp->pub.send_cq)->noops--;
+	if (atomic_load(&qp->sq.windows))
+		verbs_mw_reset(qp);
 	ring_empty(&qp->sq);
 	ring_empty(&qp->rq);
 	qp->two_sided = qp->received = 0;
 	qp->attr_mask = 0;
 }
 
-/* The device forgets what it has not told yet of the queue's work: receives of a shared queue are known by what it tells alone. */
-static void shared_keep(struct shadow_qp *qp)
+static void keep(struct ibv_cq *p)
 {
-	struct shadow_cq *cq;
-	int held;
+	struct shadow_cq *cq = shadow_cq(p);
+	int held = verbs_lock_acquire(&cq->lock);
 
-	if (!qp->pub.srq)
-		return;
-	cq = shadow_cq(qp->pub.recv_cq);
-	held = verbs_lock_acquire(&cq->lock);
 	verbs_cq_keep(cq);
 	verbs_lock_release(&cq->lock, held);
+}
+
+/*
+ * The device forgets what it has not told yet of the queue's work: receives of a shared queue are known by what it tells alone, and so is which windows
+ * are bound.
+ */
+static void told_keep(struct shadow_qp *qp)
+{
+	if (qp->pub.srq && qp->pub.recv_cq)
+		keep(qp->pub.recv_cq);
+	if (qp->pub.send_cq && atomic_load(&qp->sq.windows))
+		keep(qp->pub.send_cq);
 }
 
 EXPORT int ibv_modify_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask)
@@ -231,7 +240,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask)
 	if (verbs_moved)
 		verbs_peer_real(qp, &real, mask, 0);
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
-		shared_keep(qp);
+		told_keep(qp);
 	r = verbs_backend.ibv_modify_qp(qp->real, &real, mask);
 	if (!r) {
 		if (mask & IBV_QP_STATE) {
@@ -274,7 +283,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *p)
 
 	VERBS_PASS(ibv_destroy_qp, EOPNOTSUPP, p);
 	fermata_device_enter();
-	shared_keep(qp);
+	told_keep(qp);
 	number = qp->real->qp_num;
 	r = verbs_backend.ibv_destroy_qp(qp->real);
 	if (!r) {
@@ -284,6 +293,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *p)
 		if (qp->nobody)
 			verbs_backend.ibv_destroy_ah(qp->nobody);
 		qp_reset(qp);
+		verbs_mw_orphan(qp);
 		verbs_handle_drop(qp);
 		verbs_list_del(&qp->link);
 		qp_free(qp);

@@ -120,7 +120,7 @@ static int break_sends(struct shadow_qp *qp)
 {
 	struct shadow_cq *cq = shadow_cq(qp->pub.send_cq);
 	struct ibv_sge none = { 0, 8, 0 };
-	struct ibv_send_wr wr = { .wr_id = ~0ull, .opcode = IBV_WR_SEND, .sg_list = &none, .num_sge = 1,
+	struct ibv_send_wr wr = { .wr_id = VERBS_OWN, .opcode = IBV_WR_SEND, .sg_list = &none, .num_sge = 1,
 				  .send_flags = IBV_SEND_SIGNALED }, *bad;
 	uint64_t until = raw_now_ns() + BREAK_NS;
 	struct ibv_qp_init_attr init;
@@ -172,6 +172,8 @@ int verbs_qp_reconnect(struct shadow_qp *qp)
 	r = modify(qp, &attr, IBV_QPS_RTR, rtr);
 	if (!r && qp->real_state != IBV_QPS_RTR)
 		r = modify(qp, &attr, IBV_QPS_RTS, rts);
+	if (!r && qp->windows)
+		r = verbs_mw_rebind_qp(qp);
 	if (!r && qp->real_state == IBV_QPS_SQD) /* that it has drained was told in the former life, or is among the events */
 		r = modify(qp, &attr, IBV_QPS_SQD, 0);
 	if (!r && qp->real_state == IBV_QPS_SQE)
@@ -184,6 +186,8 @@ int verbs_qp_refill(struct shadow_qp *qp)
 {
 	uint64_t head = atomic_load(&qp->sq.head);
 
+	if (atomic_load(&qp->sq.windows) && qp->pending > atomic_load(&qp->sq.tail))
+		verbs_mw_retire(qp, qp->pending - 1, 1);
 	atomic_store(&qp->sq.tail, qp->pending);
 	for (uint64_t at = qp->pending; at < head; at++) {
 		int r;

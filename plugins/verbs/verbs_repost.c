@@ -5,33 +5,52 @@
  */
 #include "plugins/verbs/verbs_internal.h"
 
-/* The slot of a request that the device itself will post; its wr_id goes into @wr_id. 0 or an errno. */
-static int claim_slot(struct shadow_qp *qp, const struct ibv_mw_bind *bind, uint64_t *wr_id)
+/* The new key is known when the device has the request: maybe after it has completed. */
+static void bind_named(struct shadow_mw *mw, struct verbs_send *s, uint32_t number)
+{
+	lock_acquire(&verbs_lock);
+	mw->key = mw->pub.rkey = s->rkey = verbs_mw_key_virtual(mw, mw->real->rkey);
+	if (mw->now.number == number)
+		mw->now.rkey = mw->key;
+	lock_release(&verbs_lock);
+}
+
+static int post_bind(struct shadow_qp *qp, struct shadow_mw *mw, const struct ibv_mw_bind *bind)
 {
 	uint64_t head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
+	struct verbs_send *s = ring_send(&qp->sq, head);
+	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW };
+	struct ibv_mw_bind b = *bind;
+	uint32_t number;
+	int r;
 
 	if (!qp->sq.credits && !verbs_ring_refresh(&qp->sq, head, head))
 		return ENOMEM;
-	*ring_send(&qp->sq, head) = (struct verbs_send){ .wr_id = bind->wr_id, .opcode = IBV_WR_BIND_MW,
-							 .flags = bind->send_flags | qp->sq.signal_all };
-	*wr_id = ring_wr_id(&qp->sq, head);
+	*s = (struct verbs_send){ .wr_id = bind->wr_id, .opcode = IBV_WR_BIND_MW, .flags = bind->send_flags | qp->sq.signal_all };
+	wr.bind_mw.mw = &mw->pub;
+	wr.bind_mw.bind_info = bind->bind_info;
+	verbs_mw_post(qp, s, &wr);
+	number = s->imm;
+	b.wr_id = ring_wr_id(&qp->sq, head);
+	if (b.bind_info.mr)
+		b.bind_info.mr = shadow_mr(b.bind_info.mr)->real;
+	r = qp->real->context->ops.bind_mw(qp->real, mw->real, &b);
+	if (r) {
+		verbs_mw_unpost(qp, s);
+		return r;
+	}
+	bind_named(mw, s, number);
+	ring_advance(&qp->sq, head, 1);
 	return 0;
 }
 
-int verbs_post_bind(struct shadow_qp *qp, struct ibv_mw *mw, const struct ibv_mw_bind *bind)
+int verbs_post_bind(struct shadow_qp *qp, struct shadow_mw *mw, const struct ibv_mw_bind *bind)
 {
-	struct ibv_mw_bind b = *bind;
 	int r, held;
 
 	fermata_device_enter();
 	held = verbs_lock_acquire(&qp->sq.lock);
-	if (b.bind_info.mr)
-		b.bind_info.mr = shadow_mr(b.bind_info.mr)->real;
-	r = claim_slot(qp, bind, &b.wr_id);
-	if (!r)
-		r = qp->real->context->ops.bind_mw(qp->real, mw, &b);
-	if (!r)
-		ring_advance(&qp->sq, atomic_load_explicit(&qp->sq.head, memory_order_relaxed), 1);
+	r = post_bind(qp, mw, bind);
 	verbs_lock_release(&qp->sq.lock, held);
 	fermata_device_leave();
 	return r;
@@ -75,8 +94,8 @@ int verbs_repost_send(struct shadow_qp *qp, uint64_t position)
 	struct ibv_sge sges[qp->sq.max_sge + 1];
 	struct ibv_send_wr wr, *bad;
 
-	if (s->opcode == IBV_WR_BIND_MW) /* its window is gone */
-		return EOPNOTSUPP;
+	if (s->opcode == IBV_WR_BIND_MW)
+		return verbs_repost_bind(qp, position);
 	send_again(qp, s, &wr, sges);
 	wr.wr_id = ring_wr_id(&qp->sq, position);
 	return VERBS_DEVICE(qp->real->context->ops.post_send(qp->real, &wr, &bad));

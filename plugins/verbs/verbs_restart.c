@@ -2,8 +2,8 @@
 /*
  * The restart: every shadow gets a new object of the device, in the order in which they depend on each other.
  *
- *   RECREATE    device, context, TD, DM, PD, MR, channel, CQ, SRQ, QP (to INIT); publish what the old names mean now
- *   RECONNECT   learn everybody's names; arm or raise events; AH; receives; QP to RTR, RTS with the newest attributes
+ *   RECREATE    device, context, TD, DM, PD, MR, MW (type 1: bound), channel, CQ, SRQ, QP (to INIT); publish what the old names mean now
+ *   RECONNECT   learn everybody's names; arm or raise events; AH; receives; QP to RTR, RTS with the newest attributes, MW of type 2 bound
  *   REFILL      every receive of the job is posted: the sends that were not executed, in their order
  *
  * Queues are armed before anybody sends, so no event is missed; an event that was unread is raised by a completion of our own on
@@ -50,6 +50,7 @@ static int context_recreate(struct shadow_context *c)
 {
 	struct shadow_channel *ch;
 	struct shadow_mr *mr;
+	struct shadow_mw *mw;
 	struct shadow_srq *srq;
 	struct shadow_cq *cq;
 	struct shadow_qp *qp;
@@ -66,6 +67,9 @@ static int context_recreate(struct shadow_context *c)
 		r = r ? r : verbs_pd_recreate(c, pd);
 	list_each(mr, &c->mrs, link)
 		r = r ? r : verbs_mr_recreate(c, mr);
+	list_each(mw, &c->mws, link)
+		r = r ? r : verbs_mw_recreate(c, mw);
+	r = r ? r : verbs_mw_rebind_all(c);
 	list_each(ch, &c->channels, link)
 		r = r ? r : verbs_channel_recreate(c, ch);
 	list_each(cq, &c->cqs, link)
@@ -88,18 +92,18 @@ int verbs_recreate(const void *record, size_t len)
 	r = hold_numbers();
 	if (!r)
 		r = verbs_devices_renew();
+	verbs_mw_forget_all();
 	for_each_context(c)
 		r = r ? r : context_recreate(c);
 	verbs_dm_resume();
 	return r ? r : verbs_fabric_publish();
 }
 
-/* A queue pair of ours that is connected to itself and completes on @cq. */
-static struct ibv_qp *loop_create(struct shadow_context *c, struct ibv_pd *pd, struct shadow_cq *cq)
+struct ibv_qp *verbs_loop_create(struct shadow_context *c, struct ibv_pd *pd, struct ibv_cq *cq)
 {
 	struct ibv_qp_init_attr init = {
-		.send_cq = cq->real,
-		.recv_cq = cq->real,
+		.send_cq = cq,
+		.recv_cq = cq,
 		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,
 	};
@@ -130,9 +134,9 @@ static struct ibv_qp *loop_create(struct shadow_context *c, struct ibv_pd *pd, s
 
 static int raise_event(struct shadow_context *c, struct shadow_cq *cq)
 {
-	struct ibv_send_wr wr = { .wr_id = ~0ull, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_send_wr wr = { .wr_id = VERBS_OWN, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
 	struct ibv_pd *pd = verbs_backend.ibv_alloc_pd(c->real);
-	struct ibv_qp *qp = pd ? loop_create(c, pd, cq) : NULL;
+	struct ibv_qp *qp = pd ? verbs_loop_create(c, pd, cq->real) : NULL;
 	uint64_t until = raw_now_ns() + RAISE_NS;
 	int r = qp ? 0 : -EIO;
 

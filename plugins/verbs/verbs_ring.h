@@ -37,6 +37,7 @@ struct verbs_ring {
 		int (*post_recv)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 	};
 	_Atomic uint64_t tail __attribute__((aligned(64)));
+	_Atomic uint32_t windows; /* outstanding requests that bind or invalidate one */
 } __attribute__((aligned(64)));
 _Static_assert(offsetof(struct verbs_ring, tail) == 64, "one cache line for the posters");
 
@@ -55,7 +56,7 @@ struct verbs_send {
 	uint64_t compare_add, swap;
 	uint32_t inline_length;
 	uint32_t qkey; /* of a datagram, whose handle is remote_addr, and number rkey */
-	uint32_t reserved[2];
+	uint64_t region; /* of a binding: its shadow; swap: the window's, compare_add: the length, qkey: the rights, imm: the binding's number */
 	struct ibv_sge sge[];
 };
 _Static_assert(sizeof(struct verbs_send) == 64, "one cache line before the sges");
@@ -83,6 +84,11 @@ static inline int send_two_sided(uint32_t opcode)
 {
 	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
 	       opcode == IBV_WR_SEND_WITH_INV;
+}
+
+static inline int send_of_window(uint32_t opcode)
+{
+	return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;
 }
 
 static inline void ring_advance(struct verbs_ring *r, uint64_t head, uint32_t n)

@@ -41,7 +41,7 @@ struct shadow_device {
 };
 
 /* Kinds of objects, besides queue pairs, shared receive queues and address handles, that a checkpoint cannot save yet. */
-enum verbs_unsaved { UNSAVED_XRCD, UNSAVED_MW, UNSAVED_CQ, UNSAVED_KINDS };
+enum verbs_unsaved { UNSAVED_XRCD, UNSAVED_CQ, UNSAVED_KINDS };
 
 struct shadow_context {
 	char below[256];	 /* operations of newer headers: absent */
@@ -50,7 +50,7 @@ struct shadow_context {
 	struct ibv_context *real;
 	struct shadow_device *device;
 	struct list link;
-	struct list pds, tds, dms, mrs, channels, cqs, srqs, qps, ahs;
+	struct list pds, tds, dms, mrs, mws, channels, cqs, srqs, qps, ahs;
 	_Atomic uint32_t unsaved[UNSAVED_KINDS]; /* verbs_plain.c */
 	struct lock async_lock;
 	int status; /* at the checkpoint: F_GETFL of the asynchronous descriptor, or -1 */
@@ -73,10 +73,34 @@ struct shadow_xrcd {
 	struct ibv_xrcd *real;
 };
 
+/* What a window is bound to: the newest of the bindings that were executed. */
+struct verbs_binding {
+	uint32_t rkey; /* the program's */
+	uint32_t access;
+	uint64_t addr, length;
+	struct shadow_mr *mr;
+	struct shadow_qp *qp; /* that bound it; NULL: it is gone */
+	uint32_t number;      /* in the order of posting, from 1 on; 0: none yet */
+	int32_t balance;      /* bindings less invalidations; a window of type 2 is bound while it is 1 */
+};
+
 struct shadow_mw {
 	struct ibv_mw pub;
 	char behind[48];
-	struct ibv_mw *real;
+	struct ibv_mw *real; /* NULL: the program has given it back, and a binding is still in a queue */
+	/* under verbs_lock: verbs_mw.c */
+	uint32_t key;	     /* the program's newest; its upper 24 bits are the window's for ever */
+	uint32_t shift;	     /* its lowest 8 bits less the device's */
+	uint32_t posted;     /* bindings, ever */
+	uint32_t users;	     /* in queues */
+	uint32_t unsure;     /* a binding or invalidation up to this number is in nobody's memory; 0: none */
+	struct verbs_binding now, then; /* then: at the checkpoint */
+	/* at the checkpoint */
+	struct shadow_qp *waits_on; /* has bindings that were not executed, the first with the key @waits_for */
+	uint32_t waits_for;
+	struct shadow_mw *of_qp; /* the next that is bound to the same queue pair */
+	struct shadow_mw *by_key, *by_real;
+	struct list link;
 };
 
 struct shadow_td {
@@ -105,6 +129,7 @@ struct shadow_mr {
 	uint32_t kind; /* which of the functions made it: verbs_mr.c */
 	struct ibv_dm *dm; /* in which it lies, from @offset on; or NULL */
 	uint64_t offset;
+	uint32_t windows; /* were ever bound to it */
 	struct list link;
 };
 
@@ -219,6 +244,7 @@ struct shadow_qp {
 	uint64_t seen;			  /* `received` in the last round, and for how many rounds it has been that */
 	uint32_t idle;
 	uint64_t pending;		  /* position of the first send that was not executed */
+	struct shadow_mw *windows;	  /* of type 2 that are bound to it, at the checkpoint */
 	struct list link;
 };
 

@@ -124,8 +124,11 @@ int verbs_srq_complete(struct ibv_wc *wc)
 	struct shadow_qp *qp;
 	int held;
 
-	if (!srq)
+	if (!srq) {
+		if (wc->wr_id == VERBS_OWN)
+			verbs_own_status = (int)wc->status;
 		return 0;
+	}
 	held = verbs_lock_acquire(&srq->lock);
 	slot = slot_at(srq, number);
 	wc->wr_id = slot->wr_id;
@@ -138,6 +141,8 @@ int verbs_srq_complete(struct ibv_wc *wc)
 		qp->received += wc->status == IBV_WC_SUCCESS;
 	}
 	verbs_lock_release(&srq->lock, held);
+	if (unlikely(wc->wc_flags & IBV_WC_WITH_INV))
+		verbs_mw_invalidated(srq->pub.context, wc);
 	return 1;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Regions, windows, device memory, domains. */
+/* Regions, device memory, domains. */
 #include "verbs_objects.h"
 
 #include <errno.h>
@@ -8,40 +8,8 @@
 
 /* ---- memory ---- */
 
-static struct ibv_mw *mw;
 static struct ibv_dm *dm;
 static struct ibv_mr *mr;
-
-static void window_make(void)
-{
-	connected(IBV_QPT_RC);
-	die_unless((mw = ibv_alloc_mw(e.pd, IBV_MW_TYPE_1)));
-}
-
-static void window_unmake(void)
-{
-	die_unless(!ibv_dealloc_mw(mw));
-}
-
-/* A binding that waits behind a send, of a window that is gone by then. */
-static void bind_make(void)
-{
-	struct ibv_mw_bind bind = { .wr_id = 2, .send_flags = IBV_SEND_SIGNALED };
-
-	end_open(&e, 1, SIZE);
-	die_unless((mr = ibv_reg_mr(e.pd, e.buf, 64, ALL_ACCESS | IBV_ACCESS_MW_BIND)));
-	end_connect_to(&e, &e.me);
-	die_unless((mw = ibv_alloc_mw(e.pd, IBV_MW_TYPE_1)));
-	bind.bind_info = (struct ibv_mw_bind_info){ .mr = mr, .addr = (uintptr_t)e.buf, .length = 64, .mw_access_flags = IBV_ACCESS_REMOTE_WRITE };
-	die_unless(!post(&e, 0, 1, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
-	die_unless(!ibv_bind_mw(e.qp[0], mw, &bind) && !ibv_dealloc_mw(mw));
-}
-
-static void bind_unmake(void)
-{
-	die_unless(!ibv_destroy_qp(e.qp[0]) && !ibv_dereg_mr(mr));
-	e.nqp = 0;
-}
 
 /* Its bytes are written by hand and by the fabric, through a region of its middle. */
 static void device_memory_make(void)
@@ -167,8 +135,6 @@ static void parent_unmake(void)
 }
 
 const struct object memory_objects[] = {
-	{ "memory window", "memory window", window_make, send_works, window_unmake },
-	{ "binding", "bind a memory window", bind_make, NULL, bind_unmake },
 	{ "device memory", NULL, device_memory_make, device_memory_check, device_memory_unmake },
 	{ "changed region", NULL, rereg_make, rereg_check, rereg_unmake },
 	{ "XRC domain", "XRC", xrcd_make, send_works, xrcd_unmake },

@@ -33,6 +33,7 @@ static void device_drop(void)
 	struct shadow_context *c;
 	struct shadow_channel *ch;
 	struct shadow_mr *mr;
+	struct shadow_mw *mw;
 	struct shadow_cq *cq;
 	struct shadow_qp *qp;
 	struct shadow_srq *srq;
@@ -59,6 +60,8 @@ static void device_drop(void)
 			die_unless(!verbs_backend.ibv_destroy_cq(cq->real));
 		list_each(ch, &c->channels, link)
 			die_unless(!verbs_backend.ibv_destroy_comp_channel(ch->real));
+		list_each(mw, &c->mws, link)
+			die_unless(!mw->real->context->ops.dealloc_mw(mw->real));
 		list_each(mr, &c->mrs, link)
 			die_unless(!verbs_backend.ibv_dereg_mr(mr->real));
 		for (int parents = 1; parents >= 0; parents--)

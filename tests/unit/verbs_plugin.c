@@ -49,7 +49,7 @@ static void passed_through(void)
 	die_unless(!ibv_dereg_mr(mr) && !ibv_free_dm(dm));
 	SAVED();
 	die_unless((mw = ibv_alloc_mw(e.pd, IBV_MW_TYPE_1)) && mw->pd == e.pd);
-	REFUSED();
+	SAVED();
 	die_unless(!ibv_dealloc_mw(mw));
 	SAVED();
 	die_unless((cq = ibv_create_cq_ex(e.ctx, &stamped)) && cq->context == e.ctx);
