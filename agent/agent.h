@@ -127,3 +127,6 @@ void names_clear(void);
 int fd_reserve(int fd); /* moves @fd out of the program's way; the new number or -errno */
 void fd_unreserve(int fd);
 bool fd_is_reserved(int fd);
+
+/* ---- wrap_sysv.c ---- */
+int wrap_sysv_refuse(void); /* QUIESCE: 0, or -errno where there is a semaphore set or message queue */

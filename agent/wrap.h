@@ -69,6 +69,9 @@
 	X(void *, mmap, (void *, size_t, int, int, int, off_t))                                                    \
 	X(void *, mmap64, (void *, size_t, int, int, int, off64_t))                                                \
 	X(int, munmap, (void *, size_t))                                                                           \
+	/* what is not saved is noted (wrap_sysv.c) */                                                             \
+	X(int, semget, (key_t, int, int))                                                                          \
+	X(int, msgget, (key_t, int))                                                                               \
 	/* the connection lives through an exec (wrap_exec.c) */                                                   \
 	X(int, execve, (const char *, char *const *, char *const *))                                               \
 	X(int, execvpe, (const char *, char *const *, char *const *))                                              \

@@ -10,6 +10,8 @@
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
 #include <sys/socket.h>
 
 static int locked_file(void)
@@ -31,7 +33,8 @@ static int stale_epoll(void)
 	return set;
 }
 
-static char part[32];
+static int id; /* of a System V object */
+static char part[32], what[64]; /* what: that the refusal has to say, where it is not "fd N" */
 
 /* Shared memory, of which only the beginning is mapped. */
 static int mapped_part(void)
@@ -42,7 +45,45 @@ static int mapped_part(void)
 	fd = shm_open(part, O_RDWR | O_CREAT | O_EXCL, 0600);
 	CHECK(fd >= 0 && ftruncate(fd, 3 * 4096) == 0);
 	CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED);
+	snprintf(what, sizeof(what), "/dev/shm%s is shared memory", part);
 	return fd;
+}
+
+static int semaphores(void)
+{
+	int gone = semget(IPC_PRIVATE, 1, 0600);
+
+	id = semget(IPC_PRIVATE, 3, 0600);
+	CHECK(gone >= 0 && id >= 0 && semctl(gone, 0, IPC_RMID) == 0);
+	snprintf(what, sizeof(what), "semaphore set %d", id);
+	return 0;
+}
+
+static int queue(void)
+{
+	id = msgget(IPC_PRIVATE, 0600);
+	CHECK(id >= 0);
+	snprintf(what, sizeof(what), "message queue %d", id);
+	return 0;
+}
+
+static int timer(void)
+{
+	timer_t t;
+
+	CHECK(timer_create(CLOCK_MONOTONIC, NULL, &t) == 0);
+	snprintf(what, sizeof(what), "timer 0"); /* the first one's number */
+	return 0;
+}
+
+static void remove_all(const char *kind)
+{
+	if (*part)
+		CHECK(shm_unlink(part) == 0);
+	if (strcmp(kind, "semaphores") == 0)
+		CHECK(semctl(id, 0, IPC_RMID) == 0);
+	if (strcmp(kind, "queue") == 0)
+		CHECK(msgctl(id, IPC_RMID, NULL) == 0);
 }
 
 static int make(const char *kind)
@@ -58,33 +99,28 @@ static int make(const char *kind)
 	if (strcmp(kind, "udp") == 0)
 		return socket(AF_INET, SOCK_DGRAM, 0);
 	if (strcmp(kind, "timer") == 0)
-		return 0; /* timer_create's first one is number 0 */
+		return timer();
+	if (strcmp(kind, "semaphores") == 0)
+		return semaphores();
+	if (strcmp(kind, "queue") == 0)
+		return queue();
 	feature_fail("unknown kind %s", kind);
 }
 
 int main(int argc, char **argv)
 {
 	FILE *f = fopen("refused", "w");
-	timer_t timer;
-	int fd, is_timer;
+	int fd;
 
 	CHECK(argc == 2 && f);
 	fd = make(argv[1]);
 	CHECK(fd >= 0);
-	is_timer = strcmp(argv[1], "timer") == 0;
-	if (is_timer)
-		CHECK(timer_create(CLOCK_MONOTONIC, NULL, &timer) == 0);
-	if (*part)
-		CHECK(fprintf(f, "/dev/shm%s is shared memory\n", part) > 0);
-	else
-		CHECK(fprintf(f, "%s %d\n", is_timer ? "timer" : "fd", fd) > 0);
-	CHECK(fclose(f) == 0);
+	CHECK((*what ? fprintf(f, "%s\n", what) : fprintf(f, "fd %d\n", fd)) > 0 && fclose(f) == 0);
 	feature_ready();
 	do {
 		feature_work();
 		CHECK(fcntl(fd, F_GETFD) >= 0);
 	} while (feature_step());
-	if (*part)
-		CHECK(shm_unlink(part) == 0);
+	remove_all(argv[1]);
 	return 0;
 }

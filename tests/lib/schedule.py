@@ -24,7 +24,7 @@ SPECIAL_MODES = {
     'refuse': 'refuse',
     'stdio': ALL_MODES + ',tty,file',
 }
-REFUSED = ['inotify', 'stale_epoll', 'part', 'udp', 'lock', 'timer']
+REFUSED = ['inotify', 'stale_epoll', 'part', 'semaphores', 'queue', 'udp', 'lock', 'timer']
 # Run by root and in a bare user namespace as well.
 EVERYWHERE = ['threads', 'fork_tree', 'sockets']
 
