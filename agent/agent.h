@@ -58,6 +58,7 @@ int thread_watch_start(void (*body)(void));
 /* In the watch thread, all others stopped: makes the checkpoint thread and waits until it has ended. */
 int thread_checkpoint_run(void (*body)(void));
 void thread_checkpoint_record(struct image_thread *ret); /* what the image has to say of it */
+void thread_tcb_fill(char *tcb); /* the little that the page at a thread pointer has to hold */
 void thread_checkpoint_await(void); /* until none is left: in the watch thread that it made after a restart */
 
 /* ---- phase.c ---- */
@@ -90,6 +91,7 @@ uint32_t stop_count(void);	   /* threads that stand in our handler */
 void stop_await_restarted(void);   /* after a restart: all threads have left the restorer */
 
 void stop_drop_rights(void);
+void stop_record(struct stop_thread *t, ucontext_t *frame); /* by the thread itself, but for its context */
 
 /* ---- children.c ---- */
 /* Pids of living children of this process, zombies left out: the number of them, which may exceed @room; or -errno. */

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Owns what the device's library made: a bitmap of descriptors and a sorted array of address ranges. Ranges are added and removed
- * inside device calls only (control path), under one lock; the checkpoint thread reads them while nothing else runs.
+ * Owns what the device's library made: a bitmap of descriptors and a sorted array of address ranges. (Its threads: device_thread.c.)
+ *
+ * A device's thread runs while the image is written (device_thread.c), so all of this may change meanwhile. Hence the array lies in a mapping of
+ * its own, which is itself the device's, and the rest in one block that the writer is told of (device_live). At a restart nothing of it counts.
+ *
+ * Locks: making_lock before ranges_lock. Ranges are added and removed inside device calls only (control path), under ranges_lock. Between the
+ * kernel's making of a thing and its note, or its note's end and its own, the thing looks like the program's. A thread of the program is
+ * never seen there, because it is not stopped inside a device call; a device's thread holds making_lock there, and so does whoever
+ * lists descriptors or mappings. The program's threads do not take that lock: a signal handler that runs inside a device call might want it.
  */
 #include "agent/device.h"
 
@@ -10,57 +17,70 @@
 #include "agent/agent.h"
 
 #define DEVICE_FDS 65536
+#define RANGES_SIZE (4u << 20)
+#define RANGES_ROOM (RANGES_SIZE / sizeof(struct range))
 
 struct range {
 	uint64_t start, end;
 };
 
-static _Atomic uint64_t fds[DEVICE_FDS / 64];
-static struct lock ranges_lock;
-static struct range *ranges;
-static size_t range_count, range_room;
+static struct {
+	_Atomic uint64_t fds[DEVICE_FDS / 64];
+	struct lock making_lock, ranges_lock;
+	struct range *ranges; /* RANGES_SIZE; its own mapping is the first that is noted */
+	size_t range_count;
+} made;
 
 void device_fd_add(int fd)
 {
 	if (fd >= 0 && fd < DEVICE_FDS)
-		atomic_fetch_or(&fds[fd / 64], 1ull << (fd % 64));
+		atomic_fetch_or(&made.fds[fd / 64], 1ull << (fd % 64));
 }
 
 void device_fd_remove(int fd)
 {
 	if (device_owns_fd(fd))
-		atomic_fetch_and(&fds[fd / 64], ~(1ull << (fd % 64)));
+		atomic_fetch_and(&made.fds[fd / 64], ~(1ull << (fd % 64)));
 }
 
 bool device_owns_fd(int fd)
 {
 	return fd >= 0 && fd < DEVICE_FDS &&
-	       (atomic_load_explicit(&fds[fd / 64], memory_order_relaxed) >> (fd % 64) & 1);
+	       (atomic_load_explicit(&made.fds[fd / 64], memory_order_relaxed) >> (fd % 64) & 1);
 }
 
 static void range_insert(size_t at, uint64_t start, uint64_t end)
 {
-	if (range_count == range_room) {
-		size_t room = range_room ? range_room * 2 : 64;
-		struct range *more = arena_realloc(&agent_arena, ranges, room * sizeof(*more));
-
-		if (!more) {
-			log_error("no memory to note the device mapping %lx-%lx", start, end);
-			return;
-		}
-		ranges = more;
-		range_room = room;
+	if (made.range_count == RANGES_ROOM) {
+		log_error("no room to note the device mapping %lx-%lx", start, end);
+		return;
 	}
-	memmove(&ranges[at + 1], &ranges[at], (range_count - at) * sizeof(*ranges));
-	ranges[at] = (struct range){ start, end };
-	range_count++;
+	memmove(&made.ranges[at + 1], &made.ranges[at], (made.range_count - at) * sizeof(*made.ranges));
+	made.ranges[at] = (struct range){ start, end };
+	made.range_count++;
+}
+
+static bool ranges_ready(void)
+{
+	char *p;
+
+	if (made.ranges)
+		return true;
+	p = raw_mmap(NULL, RANGES_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (raw_is_error(p)) {
+		log_error("no memory to note the device's mappings");
+		return false;
+	}
+	made.ranges = (void *)p;
+	range_insert(0, (uint64_t)p, (uint64_t)p + RANGES_SIZE);
+	return true;
 }
 
 /* Cuts [start, end) out of all ranges. */
 static void range_cut(uint64_t start, uint64_t end)
 {
-	for (size_t i = 0; i < range_count; i++) {
-		struct range *r = &ranges[i];
+	for (size_t i = 0; i < made.range_count; i++) {
+		struct range *r = &made.ranges[i];
 
 		if (r->end <= start || r->start >= end)
 			continue;
@@ -76,8 +96,8 @@ static void range_cut(uint64_t start, uint64_t end)
 		} else if (r->end > end) {
 			r->start = end;
 		} else {
-			memmove(r, r + 1, (range_count - i - 1) * sizeof(*r));
-			range_count--;
+			memmove(r, r + 1, (made.range_count - i - 1) * sizeof(*r));
+			made.range_count--;
 			i--;
 		}
 	}
@@ -88,45 +108,80 @@ void device_range_add(uint64_t start, uint64_t len)
 	uint64_t end = start + ALIGN_UP(len, (uint64_t)FM_PAGE_SIZE);
 	size_t at = 0;
 
-	lock_acquire(&ranges_lock);
-	range_cut(start, end);
-	while (at < range_count && ranges[at].start < start)
-		at++;
-	range_insert(at, start, end);
-	lock_release(&ranges_lock);
+	lock_acquire(&made.ranges_lock);
+	if (ranges_ready()) {
+		range_cut(start, end);
+		while (at < made.range_count && made.ranges[at].start < start)
+			at++;
+		range_insert(at, start, end);
+	}
+	lock_release(&made.ranges_lock);
 }
 
 void device_range_remove(uint64_t start, uint64_t len)
 {
-	lock_acquire(&ranges_lock);
+	lock_acquire(&made.ranges_lock);
 	range_cut(start, start + ALIGN_UP(len, (uint64_t)FM_PAGE_SIZE));
-	lock_release(&ranges_lock);
+	lock_release(&made.ranges_lock);
 }
 
 bool device_range_next(uint64_t start, uint64_t end, uint64_t *ret_start, uint64_t *ret_end)
 {
-	for (size_t i = 0; i < range_count; i++) {
-		if (ranges[i].end <= start || ranges[i].start >= end)
+	for (size_t i = 0; i < made.range_count; i++) {
+		if (made.ranges[i].end <= start || made.ranges[i].start >= end)
 			continue;
-		*ret_start = ranges[i].start > start ? ranges[i].start : start;
-		*ret_end = ranges[i].end < end ? ranges[i].end : end;
+		*ret_start = made.ranges[i].start > start ? made.ranges[i].start : start;
+		*ret_end = made.ranges[i].end < end ? made.ranges[i].end : end;
 		return true;
 	}
 	return false;
 }
 
+static bool is_device_thread(void)
+{
+	return fermata_thread.device_depth & DEVICE_THREAD;
+}
+
+void device_making_begin(void)
+{
+	if (unlikely(is_device_thread()))
+		lock_acquire(&made.making_lock);
+}
+
+void device_making_end(void)
+{
+	if (unlikely(is_device_thread()))
+		lock_release(&made.making_lock);
+}
+
+void device_list_begin(void)
+{
+	lock_acquire(&made.making_lock);
+}
+
+void device_list_end(void)
+{
+	lock_release(&made.making_lock);
+}
+
 void device_lock(void)
 {
-	lock_acquire(&ranges_lock);
+	lock_acquire(&made.making_lock);
+	lock_acquire(&made.ranges_lock);
 }
 
 void device_unlock(void)
 {
-	lock_release(&ranges_lock);
+	lock_release(&made.ranges_lock);
+	lock_release(&made.making_lock);
 }
 
 void device_forget(void)
 {
-	range_count = 0;
-	memset(fds, 0, sizeof(fds));
+	memset(&made, 0, sizeof(made));
+}
+
+struct image_range device_live(void)
+{
+	return (struct image_range){ (uint64_t)&made, (uint64_t)(&made + 1) };
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Descriptors and mappings that belong to a device: made inside its library, neither saved nor restored. */
+/* Descriptors, mappings and threads that belong to a device: made inside its library, neither saved nor restored. */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
+
+#include "image/record.h"
+#include "image/writer.h"
 
 void device_fd_add(int fd);
 void device_fd_remove(int fd);
@@ -19,6 +22,29 @@ void device_lock(void);
 void device_unlock(void);
 /* After a restart: whatever was there is gone. */
 void device_forget(void);
+/* Around a call that makes or ends something of the device's, and its note. Only a device's own thread has to. */
+void device_making_begin(void);
+void device_making_end(void);
+/* Nothing is being made by the device's threads in between: what is listed and what is noted agree. */
+void device_list_begin(void);
+void device_list_end(void);
+/* What changes while the image is written. */
+struct image_range device_live(void);
+
+/* ---- device_thread.c ---- */
+#define DEVICE_THREAD 0x80000000u /* in fermata_thread.device_depth: all of the thread is inside the device's library */
+bool device_owns_thread(int tid);
+_Noreturn void device_threads_let_go(void); /* ends the caller, and a process that these threads alone hold */
+/* After a restart, and in the child of a fork: none of them is there. */
+void device_threads_forget(void);
+struct image_range device_threads_live(void);
+/* As clone, of a thread; in a device call. */
+int device_thread_make(int (*fn)(void *), void *stack, int flags, void *arg, int *parent_tid, void *tls, int *child_tid);
+
+/* ---- device_pthread.c ---- */
+void device_pthreads_resolve(void); /* with the table of interposed functions */
+void device_pthreads_forget(void);
+struct image_range device_pthreads_live(void);
 
 /* Files that a device's library stands in for: the plugins' file_* hooks, or FERMATA_NOT_MINE. */
 int device_file_open(const char *path, int flags);

@@ -15,6 +15,7 @@
 
 #include "agent/agent.h"
 #include "agent/arch/x86_64/context.h"
+#include "agent/device.h"
 #include "agent/memory.h"
 #include "agent/scratch.h"
 #include "agent/sysv.h"
@@ -268,9 +269,11 @@ static int write_image(const struct msg_phase *where, struct msg_phase_done *don
 {
 	struct maps m;
 	struct runs runs = { 0 };
-	const struct image_range live = { (uint64_t)&agent, (uint64_t)(&agent + 1) }; /* report_progress() writes to it */
+	/* report_progress() writes to the first, the device's threads to the others */
+	const struct image_range live[] = { { (uint64_t)&agent, (uint64_t)(&agent + 1) }, device_live(), device_threads_live(),
+					    device_pthreads_live() };
 	struct image_dump d = { .process = &state.process, .writers = WRITERS, .progress = report_progress,
-				.live = &live, .live_count = 1 };
+				.live = live, .live_count = ARRAY_SIZE(live) };
 	struct image_written w;
 	int r = maps_read(&m), dir;
 

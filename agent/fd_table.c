@@ -156,12 +156,15 @@ static int number_take(int fd)
 int fd_table_fill(void)
 {
 	struct numbers n = { 0 };
-	int r = raw_dir_each("/proc/thread-self/fd", number_add, &n);
+	int r;
 
+	device_list_begin();
+	r = raw_dir_each("/proc/thread-self/fd", number_add, &n);
 	if (r)
 		fermata_fail(r, "cannot list /proc/self/fd (errno %d)", -r);
 	for (uint32_t i = 0; i < n.count && !r; i++)
 		r = number_take(n.fd[i]);
+	device_list_end();
 	fermata_free(n.fd);
 	return r;
 }

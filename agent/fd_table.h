@@ -13,6 +13,8 @@
 extern const struct fermata_plugin *const agent_plugins[];
 bool fd_is_reserved(int fd);
 bool device_owns_fd(int fd);
+void device_list_begin(void);
+void device_list_end(void);
 
 struct fd_entry {
 	struct fermata_desc desc;

@@ -131,6 +131,7 @@ static void fork_child(void)
 	agent.link_lock = (struct lock){ 0 };
 	lock_release(&agent_arena.lock);
 	device_unlock();
+	device_threads_forget();
 	agent.pid = (uint32_t)raw_getpid();
 	agent.registered = false;
 	stop_forked();

@@ -267,8 +267,10 @@ int maps_read(struct maps *m)
 	int r;
 
 	memset(m, 0, sizeof(*m));
+	device_list_begin();
 	r = add_path(m, "", &none); /* offset 0 */
 	n = r ? r : read_text(m);
 	r = n < 0 ? (int)n : take_lines(m);
+	device_list_end();
 	return r < 0 ? fermata_fail(r, "cannot list the mappings of process %u (errno %d)", agent.pid, -r) : 0;
 }

@@ -19,6 +19,7 @@
 #include <poll.h>
 #include <string.h>
 
+#include "agent/device.h"
 #include "agent/fd.h"
 #include "agent/memory.h"
 #include "agent/plugins.h"
@@ -46,7 +47,7 @@ int fermata_fail(int err, const char *fmt, ...)
 	return err;
 }
 
-/* In the watch thread. A process whose last thread has ended without an end of the process is let go: only we held it. */
+/* In the watch thread. A process whose last thread has ended without an end of the process is let go: only we held it, or the device. */
 static int stop_threads(void)
 {
 	int r = stop_all(timeout_ms / 4 * 3); /* so that we name the thread before the coordinator names us */
@@ -54,7 +55,7 @@ static int stop_threads(void)
 	if (r < 0)
 		return fermata_fail(r, "the threads of process %u do not stop (errno %d)", agent.pid, -r);
 	if (!stop_count())
-		raw_exit_thread(0);
+		device_threads_let_go();
 	return 0;
 }
 

@@ -62,14 +62,17 @@ int fermata_device_fd_move(int fd, int want)
 
 void *fermata_device_map(void *at, size_t len, int prot, int flags, int fd, off_t offset)
 {
-	void *p = raw_mmap(at, len, prot, flags, fd, (uint64_t)offset);
+	void *p;
 
-	if ((uintptr_t)p > -4096ul) {
-		errno = (int)-(intptr_t)p;
-		return MAP_FAILED;
-	}
-	device_range_add((uint64_t)p, len);
-	return p;
+	device_making_begin();
+	p = raw_mmap(at, len, prot, flags, fd, (uint64_t)offset);
+	if (!raw_is_error(p))
+		device_range_add((uint64_t)p, len);
+	device_making_end();
+	if (!raw_is_error(p))
+		return p;
+	errno = (int)-(intptr_t)p;
+	return MAP_FAILED;
 }
 
 /* Noted before it is done: then the addresses may be the program's at once. */
@@ -77,8 +80,10 @@ int fermata_device_unmap(void *at, size_t len)
 {
 	int r;
 
+	device_making_begin();
 	device_range_remove((uint64_t)at, len);
 	r = raw_munmap(at, len);
+	device_making_end();
 	if (r)
 		errno = -r;
 	return r ? -1 : 0;

@@ -50,6 +50,7 @@ void agent_restarted(void)
 	agent.link.fd = -EBADF;
 	agent.link_lock = (struct lock){ 0 };
 	device_forget();
+	device_threads_forget();
 	stop_await_restarted();
 	raw_munmap((void *)r->hole_start, r->hole_end - r->hole_start);
 	raw_close((int)r->image_fd);

@@ -44,7 +44,7 @@ static char *tcb_of(const struct block *b)
 }
 
 /* Copies the stack canary and the pointer guard of the calling thread: code compiled with them reads them there. */
-static void tcb_fill(char *tcb)
+void thread_tcb_fill(char *tcb)
 {
 	uint64_t canary, guard, self = (uint64_t)tcb;
 
@@ -69,7 +69,7 @@ static int block_prepare(struct block *b)
 		raw_mprotect(p, FM_PAGE_SIZE, PROT_NONE);
 		b->start = p;
 	}
-	tcb_fill(tcb_of(b));
+	thread_tcb_fill(tcb_of(b));
 	return 0;
 }
 

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stddef.h>
@@ -72,6 +74,12 @@
 	/* what is not saved is noted (wrap_sysv.c) */                                                             \
 	X(int, semget, (key_t, int, int))                                                                          \
 	X(int, msgget, (key_t, int))                                                                               \
+	/* the device's threads (device_thread.c, device_pthread.c) */                                             \
+	X(int, clone, (int (*)(void *), void *, int, void *, ...))                                                 \
+	X(int, pthread_create, (pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))                   \
+	X(int, pthread_join, (pthread_t, void **))                                                                 \
+	X(int, pthread_detach, (pthread_t))                                                                        \
+	X(void, pthread_exit, (void *))                                                                            \
 	/* the connection lives through an exec (wrap_exec.c) */                                                   \
 	X(int, execve, (const char *, char *const *, char *const *))                                               \
 	X(int, execvpe, (const char *, char *const *, char *const *))                                              \

@@ -22,11 +22,21 @@ static int is_hidden(int fd)
 	return 1;
 }
 
+/* Stands behind making_begin and the call. */
 static int noted(int fd)
 {
-	if (unlikely(fermata_in_device()) && fd >= 0)
+	if (likely(!fermata_in_device()))
+		return fd;
+	if (fd >= 0)
 		device_fd_add(fd);
+	device_making_end();
 	return fd;
+}
+
+static void making_begin(void)
+{
+	if (unlikely(fermata_in_device()))
+		device_making_begin();
 }
 
 /* Descriptors that may be files of a device's library. What happens inside that library is its own matter. */
@@ -44,6 +54,17 @@ static long answer(long r)
 	return -1;
 }
 
+static int device_close(int fd)
+{
+	int r;
+
+	device_making_begin();
+	device_fd_remove(fd);
+	r = real.close(fd);
+	device_making_end();
+	return r;
+}
+
 EXPORT int close(int fd)
 {
 	WRAP_READY(close);
@@ -55,8 +76,9 @@ EXPORT int close(int fd)
 		if (r != FERMATA_NOT_MINE)
 			return (int)answer(r);
 	}
-	device_fd_remove(fd);
-	return real.close(fd);
+	if (likely(!device_owns_fd(fd)))
+		return real.close(fd);
+	return device_close(fd);
 }
 
 EXPORT ssize_t write(int fd, const void *data, size_t n)
@@ -137,6 +159,7 @@ EXPORT int dup2(int from, int to)
 	WRAP_READY(dup2);
 	if (is_hidden(from) || is_hidden(to))
 		return -1;
+	making_begin();
 	device_fd_remove(to);
 	return noted(real.dup2(from, to));
 }
@@ -146,6 +169,7 @@ EXPORT int dup3(int from, int to, int flags)
 	WRAP_READY(dup3);
 	if (is_hidden(from) || is_hidden(to))
 		return -1;
+	making_begin();
 	device_fd_remove(to);
 	return noted(real.dup3(from, to, flags));
 }
@@ -200,6 +224,7 @@ static mode_t mode_of(int flags, va_list ap)
 		va_start(ap, flags);                       \
 		mode = mode_of(flags, ap);                 \
 		va_end(ap);                                \
+		making_begin();                            \
 		return noted(real.name args);              \
 	}
 
@@ -212,6 +237,7 @@ OPEN_WRAPPER(openat64, (int dir, const char *path, int flags, ...), (dir, path, 
 	EXPORT int name params                     \
 	{                                          \
 		WRAP_READY(name);                  \
+		making_begin();                    \
 		return noted(real.name args);      \
 	}
 
@@ -224,48 +250,64 @@ FD_WRAPPER(timerfd_create, (int clock, int flags), (clock, flags))
 
 static int noted_pair(int r, const int fds[2])
 {
-	if (unlikely(fermata_in_device()) && !r) {
+	if (likely(!fermata_in_device()))
+		return r;
+	if (!r) {
 		device_fd_add(fds[0]);
 		device_fd_add(fds[1]);
 	}
+	device_making_end();
 	return r;
 }
 
 EXPORT int socketpair(int domain, int type, int protocol, int fds[2])
 {
 	WRAP_READY(socketpair);
+	making_begin();
 	return noted_pair(real.socketpair(domain, type, protocol, fds), fds);
 }
 
 EXPORT int pipe2(int fds[2], int flags)
 {
 	WRAP_READY(pipe2);
+	making_begin();
 	return noted_pair(real.pipe2(fds, flags), fds);
 }
 
 static void *noted_range(void *p, size_t len)
 {
-	if (unlikely(fermata_in_device()) && p != MAP_FAILED)
+	if (likely(!fermata_in_device()))
+		return p;
+	if (p != MAP_FAILED)
 		device_range_add((uint64_t)p, len);
+	device_making_end();
 	return p;
 }
 
 EXPORT void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
 {
 	WRAP_READY(mmap);
+	making_begin();
 	return noted_range(real.mmap(at, len, prot, flags, fd, offset), len);
 }
 
 EXPORT void *mmap64(void *at, size_t len, int prot, int flags, int fd, off64_t offset)
 {
 	WRAP_READY(mmap64);
+	making_begin();
 	return noted_range(real.mmap64(at, len, prot, flags, fd, offset), len);
 }
 
 EXPORT int munmap(void *at, size_t len)
 {
+	int r;
+
 	WRAP_READY(munmap);
-	if (unlikely(fermata_in_device()))
-		device_range_remove((uint64_t)at, len);
-	return real.munmap(at, len);
+	if (likely(!fermata_in_device()))
+		return real.munmap(at, len);
+	device_making_begin();
+	device_range_remove((uint64_t)at, len);
+	r = real.munmap(at, len);
+	device_making_end();
+	return r;
 }

@@ -220,6 +220,8 @@ int sr_socket(int domain, int type);
 /* net*.c: other hosts; net.h has the inside. */
 /* Is there a network for this user? Sets ctx->net, or leaves NULL. */
 void sr_net_open(struct sr_context *ctx);
+/* No bytes are on their way, at this moment; with a network only. */
+int sr_net_idle(struct sr_context *ctx);
 /* Nothing comes from there any more; */
 void sr_net_stop(struct sr_context *ctx);
 /* nothing is left of it. */

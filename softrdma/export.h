@@ -9,5 +9,13 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 int softrdma_async_raise(struct ibv_context *context, const struct ibv_async_event *event);
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type);
 
+/*
+ * For who checkpoints the program: how many requests of the send queue are not executed yet. Those that are not signalled say so
+ * nowhere else.
+ */
+uint32_t softrdma_sends_left(struct ibv_qp *qp);
+/* Is anything of this context's on its way between hosts at this moment? 1: something; 0: nothing; -1: there is no network. */
+int softrdma_on_the_wire(struct ibv_context *context);
+
 /* unsupported.c: operations that answer "not supported". */
 void sr_unsupported_fill(struct verbs_context *v);

@@ -5,9 +5,6 @@
  *   context opened     key and address found: the port is bound and listened at; no thread yet
  *   first QP attached  the thread begins
  *   context closed     the thread ends, all sockets are closed
- *
- * There is no network where this library was not loaded before the program's start: who opened it later may not know of
- * its thread (doc/softrdma.md).
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,7 +27,7 @@ uint32_t sr_net_address(struct sr_host *h)
 	uint8_t key[NET_KEY_MAX];
 	uint32_t length;
 
-	if (!sr_is_preloaded() || net_key_read(key, &length, 0) || net_address_find(h))
+	if (net_key_read(key, &length, 0) || net_address_find(h))
 		return 0;
 	return h->address;
 }
@@ -67,7 +64,7 @@ void sr_net_open(struct sr_context *ctx)
 	uint32_t length, i;
 	struct sr_net *net;
 
-	if (!sr_is_preloaded() || net_key_read(key, &length, 1) || net_address_find(&host))
+	if (net_key_read(key, &length, 1) || net_address_find(&host))
 		return;
 	net = arena_alloc(&ctx->arena, sizeof(*net));
 	if (!net)
@@ -133,7 +130,7 @@ void sr_net_close(struct sr_context *ctx)
 	list_each_safe(c, &net->conns, link) {
 		net_conn_close(c);
 		arena_free(&ctx->arena, c->spill);
-		munmap(c->in, NET_IN);
+		sr_memory.unmap(c->in, NET_IN);
 		arena_free(&ctx->arena, c);
 	}
 	for (i = 0; i < NET_GUESTS; i++)

@@ -54,7 +54,7 @@ int net_buffer_make(struct sr_net *net, struct net_conn *c)
 	c->in_base = net->buffers * (uint64_t)NET_IN;
 	if (fd >= 0 && ftruncate(fd, (off_t)(c->in_base + NET_IN)))
 		return -errno;
-	c->in = mmap(NULL, NET_IN, PROT_READ | PROT_WRITE, fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd,
+	c->in = sr_memory.map(NULL, NET_IN, PROT_READ | PROT_WRITE, fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd,
 		     fd >= 0 ? (off_t)c->in_base : 0);
 	if (c->in == MAP_FAILED)
 		return -errno;

@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/sys.h"
@@ -95,7 +96,7 @@ static int socket_make(struct sr_net *net)
 		err = RAW4(SYS_epoll_ctl, net->wait_fd, EPOLL_CTL_ADD, fd, &ev);
 	if (!err)
 		return fd;
-	raw_close(fd);
+	close(fd);
 	return (int)err;
 }
 

@@ -3,7 +3,8 @@
  * The thread of a context that other hosts reach, its clock, and how it shares the sockets with those who poll.
  *
  * It is a bare clone, as libc need not know of it: all signals blocked, a zeroed block as thread pointer, which is enough
- * for errno. It sleeps in epoll_wait until something comes or the clock says so.
+ * for errno. It is made by the libc's name, as this library's descriptors and mappings are, so that who interposes that sees it and knows
+ * that it is a device's. It sleeps in epoll_wait until something comes or the clock says so.
  *
  *   wait_fd     event | timer | listener | guests | sockets_fd
  *   sockets_fd  the connections' sockets; pollers ask it too
@@ -16,9 +17,11 @@
 #include "softrdma/net.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -63,6 +66,31 @@ static struct net_conn *conn_next(struct sr_net *net, struct net_conn *c)
 	l = c ? c->link.next : net->conns.next;
 	lock_release(&net->lock);
 	return l == &net->conns ? NULL : container_of(l, struct net_conn, link);
+}
+
+/* Neither side's kernel nor we hold bytes of it. */
+static int is_idle(const struct net_conn *c)
+{
+	int in = 0, out = 0;
+
+	if (c->state != NET_UP)
+		return 1;
+	RAW3(SYS_ioctl, c->fd, SIOCINQ, &in);
+	RAW3(SYS_ioctl, c->fd, SIOCOUTQ, &out); /* what the other kernel has not acknowledged */
+	return !in && !out && c->out_at == c->out_end && c->source == NET_FROM_NOTHING && c->in_at == c->in_end && !c->in_frame;
+}
+
+int sr_net_idle(struct sr_context *ctx)
+{
+	struct net_conn *c;
+	int idle = 1;
+
+	for (c = conn_next(ctx->net, NULL); c && idle; c = conn_next(ctx->net, c)) {
+		lock_acquire(&c->lock);
+		idle = is_idle(c);
+		lock_release(&c->lock);
+	}
+	return idle;
 }
 
 static void conn_tick(struct net_conn *c, uint64_t now)
@@ -286,16 +314,55 @@ static int watch(struct sr_net *net, int fd, uint64_t tag)
 	return (int)RAW4(SYS_epoll_ctl, net->wait_fd, EPOLL_CTL_ADD, fd, &ev);
 }
 
+/* At the stack's far end. */
+struct start {
+	void (*fn)(void *);
+	void *arg;
+};
+
+#ifdef BASE_SANITIZED
+static int spawn(struct raw_thread *t, struct start *start, void *tcb, char *stack_top)
+{
+	return raw_thread_spawn_apart(t, tcb, false, start->fn, start->arg, start, (size_t)(stack_top - (char *)start));
+}
+#else
+static int begin(void *arg)
+{
+	struct start *start = arg;
+
+	start->fn(start->arg);
+	return 0;
+}
+
+static int spawn(struct raw_thread *t, struct start *start, void *tcb, char *stack_top)
+{
+	const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
+			  CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+	uint64_t all = ~0ull, old;
+	int r, err;
+
+	raw_sigprocmask(SIG_SETMASK, &all, &old); /* it begins with our mask */
+	r = clone(begin, stack_top, flags, start, &t->tid, tcb, &t->tid);
+	err = errno;
+	raw_sigprocmask(SIG_SETMASK, &old, NULL);
+	if (r >= 0)
+		return 0;
+	t->tid = 0;
+	return -err;
+}
+#endif
+
 int net_thread_spawn(struct raw_thread *t, char **ret_stack, void (*fn)(void *), void *arg)
 {
-	char *stack = mmap(NULL, STACK + TLS + FM_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *stack = sr_memory.map(NULL, STACK + TLS + FM_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int err;
 
 	if (stack == MAP_FAILED)
 		return -ENOMEM;
-	err = raw_thread_spawn_apart(t, tcb_make(stack + STACK + TLS), false, fn, arg, stack, STACK);
+	*(struct start *)stack = (struct start){ fn, arg };
+	err = spawn(t, (struct start *)stack, tcb_make(stack + STACK + TLS), stack + STACK);
 	if (err)
-		munmap(stack, STACK + TLS + FM_PAGE_SIZE);
+		sr_memory.unmap(stack, STACK + TLS + FM_PAGE_SIZE);
 	else
 		*ret_stack = stack;
 	return err;
@@ -304,7 +371,7 @@ int net_thread_spawn(struct raw_thread *t, char **ret_stack, void (*fn)(void *),
 void net_thread_join(struct raw_thread *t, char *stack)
 {
 	raw_thread_join(t);
-	munmap(stack, STACK + TLS + FM_PAGE_SIZE);
+	sr_memory.unmap(stack, STACK + TLS + FM_PAGE_SIZE);
 }
 
 int net_thread_start(struct sr_net *net)

@@ -78,3 +78,17 @@ int sr_query_device_ex(struct ibv_context *context, const struct ibv_query_devic
 	memcpy(attr, &a, size < sizeof(a) ? size : sizeof(a));
 	return 0;
 }
+
+EXPORT uint32_t softrdma_sends_left(struct ibv_qp *ibqp)
+{
+	const struct sr_shm_qp *q = sr_qp(ibqp)->shm;
+
+	return atomic_load(&q->sq_tail) - atomic_load(&q->sq_head);
+}
+
+EXPORT int softrdma_on_the_wire(struct ibv_context *context)
+{
+	struct sr_context *ctx = sr_context(context);
+
+	return ctx->net ? !sr_net_idle(ctx) : -1;
+}

@@ -19,10 +19,18 @@
  *   verbs_cq.c).
  *   a is quiet, when P > E, when every signalled send before number E + 1 has completed. From that send on nothing was executed:
  *   if the job goes on they stay where they are, in the device; a restart posts them again from their slots, in order. What is
- *   unsignalled before it was executed, by the order of the connection, since b has completed number E or the request
- *   at hand is number E + 1; no completion tells so, and none is needed: it is not posted again. (A device that executes a send
- *   before the post returns, as softrdma does, is then exact. Hardware that waits for a receive has sent all before it, but the
- *   last acknowledgement of an unsignalled write or read may be on the way when b completes number E.)
+ *   unsignalled before it is executed, by the order of the connection, and not posted again; but no completion tells when. A write
+ *   between number E and number E + 1 may still be under way when b completes number E, and so may what a read fetches. softrdma says how many
+ *   sends are not executed (softrdma_sends_left): a is quiet when these are number E + 1 and what is behind it, no more. (Of hardware nobody
+ *   can ask that. It has sent all before the one that waits for a receive, but the last acknowledgement may be on the way.)
+ *
+ * softrdma between hosts has a socket where a cable would be, which changes nothing of this: a request is complete when the other end has
+ * acknowledged it, and that acknowledges what it has put in its place, completion included. What a broken connection made it say twice was executed
+ * once and has its number. So, all quiet, no bytes in any socket are going to be written anywhere: there are only requests that
+ * find no receive, and what was said behind them, which is not taken before these are. The device's thread, which reads the sockets while
+ * the image is written, answers those and does nothing else.
+ * A cable that is cut meanwhile keeps a from being quiet until its retries are used up, and it is in ERR; if they last longer than the
+ * coordinator waits, or for ever, the checkpoint fails and the job goes on.
  *
  * Shared receive queues. b's connections take from one queue, in an order that the device makes, so T of one of them is what comes to it in the end.
  * That is settled, and only then published,
@@ -47,6 +55,10 @@
  *      a:  post | completed |                    sends no more: it stands still
  *      wire:        '------- on the way -------> bounded: what is longer on its way than IDLE rounds is not
  *      b:                      round r: none | r + 1: none | r + 2: none      quiet
+ *
+ * Between hosts softrdma says whether a context has bytes on their way, in its own buffers, in its sockets or not yet acknowledged by the
+ * other's kernel (softrdma_on_the_wire); such a round is not an idle one, nor is R = P the end there, which tells nothing of a WRITE. Who had nothing
+ * unacknowledged in one round has all of it in the other's socket in the next, which then is busy until it has been taken.
  *
  * Each round is a message to the coordinator and back from all processes, and the coordinator waits longer between them as they become many. On one host
  * softrdma delivers within the call that posts, so nothing is on the way at all. What comes later still is delivered if the job goes on, and was lost by the wire, which these
@@ -219,17 +231,22 @@ static int sends_quiet(struct shadow_qp *qp)
 	for (uint64_t at = tail; at < qp->pending; at++)
 		if (qp->will_send == qp->two_sided || ring_send(&qp->sq, at)->flags & IBV_SEND_SIGNALED)
 			return 0;
-	return 1;
+	if (qp->will_send == qp->two_sided || !verbs_backend.softrdma_sends_left)
+		return 1;
+	return VERBS_DEVICE(verbs_backend.softrdma_sends_left(qp->real)) <= atomic_load(&qp->sq.head) - qp->pending;
 }
 
 static int unreliable_quiet(struct shadow_qp *qp, unsigned int round)
 {
-	qp->idle = round && qp->seen == qp->received ? qp->idle + 1 : 0;
+	struct ibv_context *real = qp->real->context;
+	int wire = verbs_backend.softrdma_on_the_wire ? VERBS_DEVICE(verbs_backend.softrdma_on_the_wire(real)) : -1;
+
+	qp->idle = round && qp->seen == qp->received && wire <= 0 ? qp->idle + 1 : 0;
 	qp->seen = qp->received;
 	qp->pending = atomic_load(&qp->sq.head);
 	if (outstanding(&qp->sq))
 		return 0;
-	return qp->idle >= IDLE || (qp->peer == PEER_CONNECTED && qp->received == qp->peer_sends);
+	return qp->idle >= IDLE || (wire < 0 && qp->peer == PEER_CONNECTED && qp->received == qp->peer_sends);
 }
 
 static int qp_quiet(struct shadow_qp *qp, unsigned int round)

@@ -90,13 +90,16 @@
 	X(int, ibv_resolve_eth_l2_from_gid, (struct ibv_context *context, struct ibv_ah_attr *attr,        \
 					     uint8_t mac[6], uint16_t *vid))
 
-/* Of softrdma alone: the device's files, as doc/softrdma.md tells (verbs_cm.c); an event that is told again (verbs_events.c). */
+/* Of softrdma alone: the device's files, as doc/softrdma.md tells (verbs_cm.c); an event that is told again (verbs_events.c); what the drain asks
+ * (verbs_drain.c). */
 #define VERBS_CM_NAMES(X)                                                                                  \
 	X(int, softrdma_cm_open, (const char *path, int flags))                                            \
 	X(long, softrdma_cm_command, (int fd, const void *data, size_t n, uint64_t *channel))              \
 	X(int, softrdma_cm_fstat, (int fd, struct stat *st))                                               \
 	X(int, softrdma_cm_close, (int fd))                                                                \
 	X(void, softrdma_memory, (void *(*map)(void *, size_t, int, int, int, off_t), int (*unmap)(void *, size_t))) \
+	X(uint32_t, softrdma_sends_left, (struct ibv_qp *qp))                                              \
+	X(int, softrdma_on_the_wire, (struct ibv_context *context))                                        \
 	X(int, softrdma_cm_next, (int fd))                                                                 \
 	X(int, softrdma_cm_settle, (void))                                                                 \
 	X(int, softrdma_cm_each, (int (*fn)(const void *own, const void *other, int fd, void *arg), void *arg)) \

@@ -96,7 +96,7 @@ def script_items(stage, suite, name='test-*'):
 
 
 def long_items(stage):
-    scripts = ('test-jobs', 'test-softrdma')
+    scripts = ('test-jobs', 'test-hosts-jobs', 'test-softrdma')
     return [Item('rdma', [stage.top / 'tests/rdma' / s, '--long'], exclusive=True, limit=6 * 3600) for s in scripts]
 
 

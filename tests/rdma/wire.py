@@ -51,17 +51,21 @@ def ip(*argv, inside=None):
 
 
 class Hosts:
-    """Two of them. @delay in ms, @loss in percent: a wire; else virtual interfaces. @ipv6: they have no other addresses."""
+    """Two of them. @delay in ms, @loss in percent: a wire; else virtual interfaces. @ipv6: they have no other addresses. @own_shm: each has a
+    /dev/shm of its own."""
 
-    def __init__(self, delay=None, loss=0, ipv6=False):
+    def __init__(self, delay=None, loss=0, ipv6=False, own_shm=False):
         self.holders = []
         self.wire = None
+        self.flags = ['-m', '-n'] if own_shm else ['-n']
+        inner = ['sh', '-c', 'mount -t tmpfs shm /dev/shm && exec cat'] if own_shm else ['cat']
         for _ in ADDRESS:
-            holder = subprocess.Popen(['unshare', '-n', 'cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            holder = subprocess.Popen(['unshare', *self.flags, *inner], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self.holders.append(holder)
             holder.stdin.write(b'x')
             holder.stdin.flush()
-            holder.stdout.read(1)  # it is in its namespace
+            if not holder.stdout.read(1):  # it is in its namespace
+                raise NoHosts('no /dev/shm for a host')
         self.pid = [h.pid for h in self.holders]
         if delay is None:
             ip('link', 'add', 'name', 'cable0', 'type', 'veth', 'peer', 'name', 'cable1')
@@ -87,7 +91,7 @@ class Hosts:
 
     def front(self, n):
         """What runs a command on a host."""
-        return ['nsenter', '-t', str(self.pid[n]), '-n', '--']
+        return ['nsenter', '-t', str(self.pid[n]), *self.flags, '--']
 
     def cut(self, cut=True):
         """Nothing goes through any more, or it does again."""

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a thread that is stopped notes of itself, in our handler, and what each gives up after a restart. No state: the slot is stop.c's.
+ */
+#include <string.h>
+#include <sys/prctl.h>
+#include <linux/capability.h>
+
+#include "agent/agent.h"
+#include "agent/arch/x86_64/context.h"
+
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern const unsigned int __rseq_size __attribute__((weak));
+
+/* What only the thread itself can ask the kernel. */
+static void record_self(struct stop_thread *t, ucontext_t *frame)
+{
+	struct image_thread *r = &t->record;
+	uint64_t mask;
+
+	memset(r, 0, sizeof(*r));
+	r->tid = (uint32_t)t->tid;
+	r->flags = t->tid == (int)agent.pid ? IMAGE_THREAD_LEADER : 0;
+	r->fs_base = arch_fs_base();
+	r->gs_base = arch_gs_base();
+	RAW3(SYS_get_robust_list, 0, &r->robust_list, &r->robust_length);
+	RAW5(SYS_prctl, PR_GET_TID_ADDRESS, &r->clear_child_tid, 0, 0, 0);
+	RAW5(SYS_prctl, PR_GET_NAME, r->comm, 0, 0, 0);
+	if (&__rseq_offset && __rseq_size) {
+		r->rseq = r->fs_base + (uint64_t)__rseq_offset;
+		r->rseq_length = 32;
+		r->rseq_signature = 0x53053053;
+	}
+	raw_sigprocmask(SIG_SETMASK, NULL, &mask);
+	r->sigmask = mask;
+	r->altstack_sp = (uint64_t)frame->uc_stack.ss_sp;
+	r->altstack_size = frame->uc_stack.ss_size;
+	r->altstack_flags = (uint32_t)frame->uc_stack.ss_flags;
+}
+
+static void record_user_regs(struct stop_thread *t, const ucontext_t *frame)
+{
+	const greg_t *g = frame->uc_mcontext.gregs;
+	uint64_t *u = t->record.user_regs; /* struct user_regs_struct, <sys/user.h> */
+	static const int8_t order[] = { REG_R15, REG_R14, REG_R13, REG_R12, REG_RBP, REG_RBX, REG_R11, REG_R10,
+					REG_R9,	 REG_R8,  REG_RAX, REG_RCX, REG_RDX, REG_RSI, REG_RDI };
+
+	for (size_t i = 0; i < ARRAY_SIZE(order); i++)
+		u[i] = (uint64_t)g[order[i]];
+	u[15] = ~0ull; /* orig_rax: not in a system call */
+	u[16] = (uint64_t)g[REG_RIP];
+	u[17] = (uint64_t)g[REG_CSGSFS] & 0xffff;
+	u[18] = (uint64_t)g[REG_EFL];
+	u[19] = (uint64_t)g[REG_RSP];
+	u[20] = (uint64_t)g[REG_CSGSFS] >> 48;
+	u[21] = t->record.fs_base;
+	u[22] = t->record.gs_base;
+	t->fxsave = frame->uc_mcontext.fpregs;
+}
+
+void stop_record(struct stop_thread *t, ucontext_t *frame)
+{
+	record_self(t, frame);
+	record_user_regs(t, frame);
+}
+
+/* Rights that the capsule gave for the rebuilding are not the program's. */
+void stop_drop_rights(void)
+{
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct none[2] = { { 0 } };
+
+	if (!agent.drop_rights)
+		return;
+	RAW5(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	RAW2(SYS_capset, &h, none);
+}
