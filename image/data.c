@@ -7,7 +7,8 @@
  * works on one of the queues until it is empty, then helps with the sums. Half of the lanes write, from the
  * program's memory straight to the disk, long stretches in ascending order; the others sum at the same time.
  * One writer that never waits for a sum is faster than two that each sum and write in turns: file systems
- * let one thread at a time extend a file.
+ * let one thread at a time extend a file. Who sums a block tells the writer whether it is full or zero, where it comes first:
+ * the disk then need not wait for the looking.
  *
  * A block that lies whole within one direct run is written and summed in place. Every other block (small
  * runs side by side, memory that may not be readable, that changes) is first gathered in a buffer of the
@@ -104,6 +105,11 @@ static int lane_add(struct lane *l, const char *data, uint64_t length, uint64_t 
 	return r;
 }
 
+static bool worth_a_hole(uint64_t zeros, uint64_t block_length)
+{
+	return zeros >= IMAGE_HOLE_PAGES * FM_PAGE_SIZE || (zeros && zeros == block_length);
+}
+
 /* Queues what is not zero of one block. */
 static int lane_add_nonzero(struct lane *l, const char *data, uint64_t length, uint64_t offset)
 {
@@ -113,7 +119,7 @@ static int lane_add_nonzero(struct lane *l, const char *data, uint64_t length, u
 	while (at < length && !r) {
 		uint64_t zeros = image_zero_length(data + at, length - at);
 
-		if (zeros >= IMAGE_HOLE_PAGES * FM_PAGE_SIZE || (zeros && zeros == length)) {
+		if (worth_a_hole(zeros, length)) {
 			if (at > begin)
 				r = lane_add(l, data + begin, at - begin, offset + begin);
 			begin = at + zeros;
@@ -198,6 +204,33 @@ static const char *lane_find(struct lane *l, uint64_t block, uint64_t *ret_lengt
 	return is_live(f->dump, address, address + length) ? NULL : (const char *)(uintptr_t)address;
 }
 
+static enum block_kind kind_of(const char *data, uint64_t length)
+{
+	uint64_t zeros = image_zero_length(data, length);
+
+	if (zeros == length)
+		return BLOCK_EMPTY;
+	for (uint64_t at = 0; at < length; at += zeros ? zeros : FM_PAGE_SIZE) {
+		zeros = image_zero_length(data + at, length - at);
+		if (worth_a_hole(zeros, length))
+			return BLOCK_MIXED;
+	}
+	return BLOCK_FULL;
+}
+
+/* A block that lies in place. */
+static int lane_add_block(struct lane *l, uint64_t block, const char *data, uint64_t length, uint64_t offset)
+{
+	switch (atomic_load_explicit(&l->f->kinds[block], memory_order_relaxed)) {
+	case BLOCK_EMPTY:
+		return 0;
+	case BLOCK_FULL:
+		return lane_add(l, data, length, offset);
+	default:
+		return lane_add_nonzero(l, data, length, offset);
+	}
+}
+
 static int lane_write(struct lane *l, uint64_t block)
 {
 	struct image_file *f = l->f;
@@ -210,7 +243,7 @@ static int lane_write(struct lane *l, uint64_t block)
 	if (r)
 		return image_fail(f, r, IMAGE_STEP_WRITE, offset);
 	if (data) {
-		r = lane_add_nonzero(l, data, length, offset);
+		r = lane_add_block(l, block, data, length, offset);
 	} else {
 		r = lane_flush(l);
 		if (!r)
@@ -231,8 +264,10 @@ static int lane_sum(struct lane *l, uint64_t block)
 	uint64_t length;
 	const char *data = lane_find(l, block, &length);
 
-	if (data)
-		l->f->sums[block] = image_hash64(data, length);
+	if (!data)
+		return 0;
+	atomic_store_explicit(&l->f->kinds[block], (uint8_t)kind_of(data, length), memory_order_relaxed);
+	l->f->sums[block] = image_hash64(data, length);
 	return 0;
 }
 

@@ -20,6 +20,14 @@ struct image_placed {
 
 enum image_step { IMAGE_STEP_CREATE = 1, IMAGE_STEP_MEMORY, IMAGE_STEP_WRITE, IMAGE_STEP_SYNC, IMAGE_STEP_ASKED };
 
+/* What is known of a block in place: who sums one has looked at its pages, mostly before it is its turn to be written. */
+enum block_kind {
+	BLOCK_UNSEEN,
+	BLOCK_EMPTY, /* nothing but zeros */
+	BLOCK_FULL,  /* no zeros that are worth a hole */
+	BLOCK_MIXED,
+};
+
 struct image_file {
 	const struct image_dump *dump;
 	int fd, mem_fd; /* mem_fd: /proc/self/mem, or -errno */
@@ -36,6 +44,7 @@ struct image_file {
 	uint64_t tail_size;
 	struct image_blocks blocks;
 	uint64_t *sums; /* block_count of them */
+	_Atomic uint8_t *kinds; /* as many enum block_kind */
 
 	/* shared by the writing threads */
 	_Atomic uint64_t next_write, next_sum, memory_done, memory_written;

@@ -164,7 +164,8 @@ int image_layout(struct image_file *f)
 	f->head = image_scratch(f->data_start);
 	f->tail = image_scratch(ALIGN_UP(f->tail_size, (uint64_t)FM_PAGE_SIZE));
 	f->sums = image_scratch((f->block_count + 1) * sizeof(*f->sums));
-	if (!f->placed || !f->head || !f->tail || !f->sums)
+	f->kinds = image_scratch(f->block_count + 1);
+	if (!f->placed || !f->head || !f->tail || !f->sums || !f->kinds)
 		return image_fail(f, -ENOMEM, IMAGE_STEP_CREATE, 0);
 	r = place_runs(f, f->data_start);
 	if (!r)
@@ -178,8 +179,10 @@ void image_layout_done(struct image_file *f)
 	image_scratch_free(f->head, f->data_start);
 	image_scratch_free(f->tail, ALIGN_UP(f->tail_size, (uint64_t)FM_PAGE_SIZE));
 	image_scratch_free(f->sums, (f->block_count + 1) * sizeof(*f->sums));
+	image_scratch_free(f->kinds, f->block_count + 1);
 	f->placed = NULL;
 	f->sums = NULL;
+	f->kinds = NULL;
 	f->head = f->tail = NULL;
 }
 
