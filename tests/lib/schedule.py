@@ -23,6 +23,7 @@ ALL_MODES = 'bare,continue,restart,rounds,random'
 SPECIAL_MODES = {
     'refuse': 'refuse',
     'stdio': ALL_MODES + ',tty,file',
+    'verbs_mesh': 'continue,restart,rounds,random',  # there is no device without fermata
 }
 REFUSED = ['inotify', 'stale_epoll', 'part', 'semaphores', 'queue', 'udp', 'lock', 'timer']
 # Run by root and in a bare user namespace as well.
@@ -97,7 +98,9 @@ def script_items(stage, suite, name='test-*'):
 
 def long_items(stage):
     scripts = ('test-jobs', 'test-hosts-jobs', 'test-softrdma')
-    return [Item('rdma', [stage.top / 'tests/rdma' / s, '--long'], exclusive=True, limit=6 * 3600) for s in scripts]
+    mesh = [stage.top / 'tests/lib/driver', '--modes', SPECIAL_MODES['verbs_mesh'], stage.top / 'tests/feature/feature_verbs_mesh', '64']
+    return [Item('feature', mesh, exclusive=True), *(Item('rdma', [stage.top / 'tests/rdma' / s, '--long'], exclusive=True, limit=6 * 3600)
+            for s in scripts)]
 
 
 def program_items(stage):
