@@ -38,6 +38,18 @@ static long long status_number(json_t *o, const char *key)
 	return json_integer_value(json_object_get(o, key));
 }
 
+/* Where the pause went. */
+static void status_print_phases(json_t *phases)
+{
+	const char *name;
+	json_t *ns;
+
+	printf("   ");
+	json_object_foreach(phases, name, ns)
+		printf(" %s %.1f ms", name, (double)json_integer_value(ns) / 1e6);
+	putchar('\n');
+}
+
 static void status_print_last(json_t *last)
 {
 	char size[32];
@@ -53,6 +65,7 @@ static void status_print_last(json_t *last)
 		printf("  last checkpoint: %lld: %lld process%s, %s, paused %.0f ms, %s\n", status_number(last, "checkpoint"),
 		       status_number(last, "processes"), status_number(last, "processes") == 1 ? "" : "es", size, (double)status_number(last, "pause_ns") / 1e6,
 		       status_text(last, "path"));
+	status_print_phases(json_object_get(last, "phases_ns"));
 }
 
 static void status_print(json_t *s)

@@ -99,26 +99,37 @@ static json_t *command_status_processes(struct coordinator *c)
 	return list;
 }
 
+/* What each phase took, those that there were. */
+static json_t *command_status_phases(const uint64_t ns[STATE_COUNT])
+{
+	json_t *phases = json_object();
+
+	for (enum state s = 0; s < STATE_COUNT; s++)
+		if (ns[s])
+			json_object_set_new(phases, conduct_state_name(s), json_integer((json_int_t)ns[s]));
+	return phases;
+}
+
 static json_t *command_status_last(const struct outcome *o)
 {
 	if (!o->any)
 		return json_null();
-	return json_pack("{s:i, s:i, s:i, s:I, s:I, s:s, s:s}", "checkpoint", (int)o->number, "error", o->error, "processes",
-			 (int)o->processes, "bytes", (json_int_t)o->bytes, "pause_ns", (json_int_t)o->pause_ns, "path",
-			 o->path, "text", o->text);
+	return json_pack("{s:i, s:i, s:i, s:I, s:I, s:o, s:s, s:s}", "checkpoint", (int)o->number, "error", o->error, "processes",
+			 (int)o->processes, "bytes", (json_int_t)o->bytes, "pause_ns", (json_int_t)o->pause_ns,
+			 "phases_ns", command_status_phases(o->phase_ns), "path", o->path, "text", o->text);
 }
 
 json_t *command_status(struct coordinator *c)
 {
 	const struct coordinator_options *o = c->options;
 
-	return json_pack("{s:s, s:b, s:s, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:i, s:i, s:o, s:o}", "job", o->job,
+	return json_pack("{s:s, s:b, s:s, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:i, s:i, s:o, s:o, s:o}", "job", o->job,
 			 "restarted", o->restart != NULL, "dir", o->dir,
 			 "coordinator", (int)getpid(), "phase", conduct_state_name(c->state), "phase_seconds",
 			 (double)(raw_now_ns() - c->state_since_ns) / 1e9, "interval", (int)o->interval_s, "keep",
 			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "timeout_ms", (int)o->timeout_ms,
-			 "next_checkpoint", (int)c->store.next, "last", command_status_last(&c->last), "processes",
-			 command_status_processes(c));
+			 "next_checkpoint", (int)c->store.next, "restart_phases_ns", command_status_phases(c->restart_phase_ns),
+			 "last", command_status_last(&c->last), "processes", command_status_processes(c));
 }
 
 static void command_send_status(struct conn *k)

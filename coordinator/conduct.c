@@ -80,6 +80,18 @@ const char *conduct_state_name(enum state s)
 	return stages[s].name;
 }
 
+/* The state under way has taken so long. */
+static void conduct_clock(struct coordinator *c)
+{
+	uint64_t now = raw_now_ns();
+
+	if (c->state == STATE_IDLE) /* a checkpoint begins */
+		memset(c->phase_ns, 0, sizeof(c->phase_ns));
+	else
+		c->phase_ns[c->state] += now - c->state_since_ns;
+	c->state_since_ns = now;
+}
+
 static void conduct_move(struct coordinator *c, enum state to)
 {
 	if (!(moves[c->state] & (1u << to))) {
@@ -87,8 +99,8 @@ static void conduct_move(struct coordinator *c, enum state to)
 		abort();
 	}
 	log_info("%s -> %s", stages[c->state].name, stages[to].name);
+	conduct_clock(c);
 	c->state = to;
-	c->state_since_ns = raw_now_ns();
 	uv_timer_stop(&c->retry_timer);
 	if (to == STATE_IDLE || to == STATE_ENDING)
 		uv_timer_stop(&c->phase_timer);
@@ -185,6 +197,7 @@ static void conduct_finish(struct coordinator *c, int error)
 	o->error = error;
 	o->number = c->store.next;
 	o->pause_ns = raw_now_ns() - c->started_ns;
+	memcpy(o->phase_ns, c->phase_ns, sizeof(o->phase_ns));
 	uv_timer_stop(&c->progress_timer);
 	command_results(c);
 }
@@ -309,6 +322,7 @@ static void conduct_restarted(struct coordinator *c)
 	c->restart_over = true;
 	c->restart_ns = raw_now_ns() - c->started_ns;
 	conduct_move(c, STATE_IDLE);
+	memcpy(c->restart_phase_ns, c->phase_ns, sizeof(c->phase_ns));
 	conduct_resume_all(c, 0);
 	command_restart_result(c);
 	conduct_request(c);

@@ -118,7 +118,7 @@ struct outcome { /* of the last checkpoint that was tried */
 	bool any;
 	int error;
 	uint32_t number, processes;
-	uint64_t bytes, pause_ns;
+	uint64_t bytes, pause_ns, phase_ns[STATE_COUNT];
 	char path[RUNDIR_PATH_MAX + 32];
 	char text[768];
 };
@@ -149,6 +149,7 @@ struct coordinator {
 	size_t missing; /* members that have not done the phase */
 	uint32_t round, suspend_round, retries;
 	uint64_t state_since_ns, started_ns, foreign_since_ns;
+	uint64_t phase_ns[STATE_COUNT]; /* of the checkpoint under way, or of the restart: what each state took */
 	bool stop;
 	struct names names;
 	struct store store;
@@ -158,7 +159,7 @@ struct coordinator {
 	size_t expected_count, expected_missing;
 	bool restart_over;
 	int restart_error;
-	uint64_t restart_ns;
+	uint64_t restart_ns, restart_phase_ns[STATE_COUNT];
 	char restart_text[768];
 	int exit_error;
 };
