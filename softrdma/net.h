@@ -111,6 +111,7 @@ struct net_conn {
 	int dialled; /* by us */
 	int watched_out;
 	int refused; /* the last dial was: nobody is there */
+	int heard;   /* the other end has this connection too: net_conn.c */
 	uint64_t dial_since, dial_limit_ns, dial_next, up_since;
 	struct net_hello hello; /* ours of this dial */
 	struct list qps, sending, due, busy;
@@ -212,6 +213,8 @@ void net_conn_greet(struct net_conn *c);
 /* A guest's socket becomes the connection's. 0, or -EEXIST: our own dial is to stay. */
 int net_conn_adopt(struct net_conn *c, int fd);
 void net_conn_up(struct net_conn *c, int dialled);
+/* The first that comes from who was dialled. */
+void net_conn_heard(struct net_conn *c);
 void net_conn_clock(struct net_conn *c, uint64_t now);
 void net_conn_close(struct net_conn *c);
 void net_hello_make(struct sr_net *net, struct net_hello *h);

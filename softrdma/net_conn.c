@@ -6,7 +6,13 @@
  *   DOWN -- something to send --> DIALLING -- connected, HELLO sent --> GREETING -- their HELLO, our PROOF --> UP
  *   DOWN -- a guest has shown its proof (net_guest.c) --> UP          any -- break --> DOWN
  *
- * A break loses nothing but time: each queue pair begins again with its oldest request that is not complete.
+ * A break loses nothing but time: each queue pair begins again with its oldest request that is not complete. What is unreliable cannot, so it is not
+ * said before the connection is known to stay: of two dials that cross both may be up at who dialled, and the listener drops one of them.
+ * So a listener says a word as it adopts a guest, and a dialler that has not heard it keeps to what can be said again.
+ *
+ *   a < b      a: dial, proof sent, UP -------.   .------- b: dial, proof sent, UP
+ *                                             | X |
+ *              refuses b's: a's is lower <----'   '----> adopts a's, drops its own; a word ----> a: heard
  */
 #include <errno.h>
 #include <linux/tcp.h>
@@ -131,7 +137,7 @@ void net_conn_break(struct net_conn *c, const char *why)
 	c->state = NET_DOWN;
 	c->source = NET_FROM_NOTHING;
 	c->out_at = c->out_end = c->in_at = c->in_end = 0;
-	c->in_frame = c->urgent = 0;
+	c->in_frame = c->urgent = c->heard = 0;
 	list_each(n, &c->qps, link) {
 		net_respond_reset(n);
 		net_request_again(c, n);
@@ -227,16 +233,31 @@ static const char *hello_check(struct net_conn *c, struct net_hello *theirs)
 
 void net_conn_up(struct net_conn *c, int dialled)
 {
+	const struct net_frame word = { .type = NET_PING };
 	struct net_qp *n;
 
 	c->state = NET_UP;
 	c->up_since = net_now();
 	c->dialled = dialled;
+	c->heard = !dialled;
 	c->refused = 0;
 	c->dial_limit_ns = DIAL_FIRST_NS;
+	if (!dialled)
+		net_frame_put(c, &word, 0);
 	list_each(n, &c->qps, link)
 		net_request_start(c, n);
 	single_renew(c->net);
+	net_pump(c);
+}
+
+void net_conn_heard(struct net_conn *c)
+{
+	struct net_qp *n;
+
+	c->heard = 1;
+	list_each(n, &c->qps, link)
+		if (n->unreliable)
+			net_request_start(c, n);
 	net_pump(c);
 }
 
@@ -295,10 +316,19 @@ static int is_crossing(const struct net_conn *c)
 	return c->state == NET_UP && c->dialled && net_now() - c->up_since < CROSSING_NS;
 }
 
+/* Its other end has gone meanwhile: it was given up for our own. */
+static int is_over(int fd)
+{
+	char byte;
+	long n = RAW6(SYS_recvfrom, fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT, 0, 0);
+
+	return n == 0 || (n < 0 && n != -EAGAIN && n != -EINTR);
+}
+
 /* Of two dials that cross that of the lower name stays. Later, who dials has lost his connection, and the old one is worth nothing. */
 int net_conn_adopt(struct net_conn *c, int fd)
 {
-	if (is_crossing(c) && is_lower(c))
+	if ((is_crossing(c) && is_lower(c)) || is_over(fd))
 		return -EEXIST;
 	if (c->state != NET_DOWN)
 		net_conn_break(c, NULL);

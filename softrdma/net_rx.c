@@ -247,6 +247,8 @@ int net_receive(struct net_conn *c)
 			return 1;
 		}
 		got = 1;
+		if (unlikely(!c->heard))
+			net_conn_heard(c);
 		last = c->in_end != NET_IN && !(c->in_frame && c->large); /* it was all there is */
 		do
 			r = frame_next(c);

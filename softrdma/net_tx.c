@@ -156,6 +156,10 @@ static int stage_requests(struct net_conn *c, struct net_qp *n)
 	struct sr_context *ctx = c->net->ctx;
 	int turn, more = 1;
 
+	if (unlikely(n->unreliable && !c->heard)) {
+		list_del(&n->send_link);
+		return 0;
+	}
 	sr_sq_lock(ctx, &ctx->self, n->qp->shm);
 	for (turn = 0; turn < (int)NET_TURN && more == 1 && c->source == NET_FROM_NOTHING; turn++)
 		more = net_request_stage(c, n);

@@ -46,7 +46,7 @@ static int try_put(struct net_conn *c, const struct net_frame *f, struct pieces 
 		net_conn_dial(c);
 	else
 		net_pump(c);
-	if (c->state == NET_UP)
+	if (c->state == NET_UP && c->heard)
 		to = net_frame_put(c, f, f->length);
 	if (to)
 		err = net_copy_out(c, to, p);
@@ -54,7 +54,7 @@ static int try_put(struct net_conn *c, const struct net_frame *f, struct pieces 
 		c->out_end -= (uint32_t)sizeof(*f) + f->length;
 	else if (to)
 		net_pump(c);
-	*ret_wait = (struct wait){ .fd = c->state == NET_UP ? c->fd : -1, .refused = c->refused };
+	*ret_wait = (struct wait){ .fd = c->state == NET_UP && c->heard ? c->fd : -1, .refused = c->refused };
 	lock_release(&c->lock);
 	return err ? err : to != NULL;
 }
