@@ -25,27 +25,33 @@ static void head_copy(const struct ibv_sge *sge, uint32_t n, char *data, size_t 
 	}
 }
 
-void verbs_datagram_virtual(struct ibv_wc *wc, const struct ibv_sge *sge, uint32_t n)
+/* An address of our own port's; that of a group stays. */
+static void own_gid_virtual(const struct verbs_port *port, union ibv_gid *gid)
+{
+	for (unsigned int g = 0; g < VERBS_GIDS; g++)
+		if (!memcmp(gid, &port->real_gid[g], sizeof(*gid))) {
+			*gid = port->virtual_gid[g];
+			return;
+		}
+}
+
+void verbs_datagram_virtual(const struct shadow_qp *qp, struct ibv_wc *wc, const struct ibv_sge *sge, uint32_t n)
 {
 	union {
 		struct ibv_grh grh;
 		char bytes[GRH_SIZE];
 	} h;
-	uint64_t address;
+	int routed = wc->wc_flags & IBV_WC_GRH;
 
 	if (wc->status != IBV_WC_SUCCESS)
 		return;
-	wc->slid = verbs_lid_virtual(wc->slid);
-	address = wc->slid;
-	if (wc->wc_flags & IBV_WC_GRH) {
+	if (routed)
 		head_copy(sge, n, h.bytes, GRH_SIZE, 0);
-		verbs_gid_virtual(&h.grh.sgid);
-		verbs_gid_virtual(&h.grh.dgid);
-		head_copy(sge, n, h.bytes, GRH_SIZE, 1);
-		if (!address)
-			address = verbs_gid_address(&h.grh.sgid);
-	}
-	wc->src_qp = verbs_qpn_virtual(wc->src_qp, address);
+	verbs_sender_virtual(&wc->src_qp, &wc->slid, routed ? &h.grh.sgid : NULL);
+	if (!routed)
+		return;
+	own_gid_virtual(verbs_qp_port(qp), &h.grh.dgid);
+	head_copy(sge, n, h.bytes, GRH_SIZE, 1);
 }
 
 /* Of the port that @qp is on; kept, for the device needs it until the datagram has completed. */

@@ -199,6 +199,48 @@ void verbs_gid_virtual(union ibv_gid *gid)
 		*gid = name->virtual_gid;
 }
 
+/* The name of that port under which @gid is known now, or NULL. */
+static const struct port_name *port_gid(uint64_t port, const union ibv_gid *gid)
+{
+	struct entry *e;
+
+	table_each(e, verbs_real_ports, verbs_gid_address(gid))
+		if (((const struct port_name *)(uintptr_t)e->value)->port == port)
+			return (const struct port_name *)(uintptr_t)e->value;
+	return NULL;
+}
+
+/* Of the queue pairs that have the number now, is it the one of @e? It gets the names of its port. */
+static int sender_is(const struct entry *e, uint16_t *lid, union ibv_gid *gid)
+{
+	const struct port_name *home = port_find(verbs_ports, e->address), *name = NULL;
+
+	if (!home)
+		return 0;
+	if (gid)
+		name = port_gid(home->port, gid);
+	if (gid ? !name : port_find(verbs_ports, home->port)->lid != *lid)
+		return 0;
+	if (gid)
+		*gid = name->virtual_gid;
+	*lid = home->port >> 63 ? *lid : (uint16_t)home->port;
+	return 1;
+}
+
+void verbs_sender_virtual(uint32_t *number, uint16_t *lid, union ibv_gid *gid)
+{
+	struct entry *e;
+
+	table_each(e, verbs_real_qpns, *number)
+		if (sender_is(e, lid, gid)) {
+			*number = (uint32_t)e->value;
+			return;
+		}
+	*lid = verbs_lid_virtual(*lid);
+	if (gid)
+		verbs_gid_virtual(gid);
+}
+
 void verbs_key_remove(uint32_t lkey)
 {
 	struct entry *e;

@@ -22,6 +22,11 @@ void verbs_gid_real(union ibv_gid *gid);
 uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address);
 uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address);
 uint16_t verbs_lid_virtual(uint16_t lid);
+/*
+ * Who sent a datagram, in the names that the program knows; @gid: of its route header, or NULL. Hosts of before may be one now: their ports have the same
+ * names then, and the number alone tells which it was.
+ */
+void verbs_sender_virtual(uint32_t *number, uint16_t *lid, union ibv_gid *gid);
 void verbs_gid_virtual(union ibv_gid *gid);
 /* 0: the address of nobody. */
 uint64_t verbs_gid_address(const union ibv_gid *gid);

@@ -39,7 +39,7 @@ void verbs_ud_real(struct ibv_send_wr *wr);
 /* Keys of scatter lists, for the device of this life. */
 void verbs_sges_real(struct ibv_sge *to, const struct ibv_sge *from, uint32_t n);
 /* Datagrams: verbs_datagram.c. The sender's names in @wc and in the receive of these pieces become those that the program knows. */
-void verbs_datagram_virtual(struct ibv_wc *wc, const struct ibv_sge *sge, uint32_t n);
+void verbs_datagram_virtual(const struct shadow_qp *qp, struct ibv_wc *wc, const struct ibv_sge *sge, uint32_t n);
 /* Makes of @wr one to nobody. 0 or an errno. */
 int verbs_datagram_noop(struct shadow_qp *qp, struct ibv_send_wr *wr);
 void verbs_groups_forget(struct shadow_qp *qp);

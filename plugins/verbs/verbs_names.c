@@ -66,7 +66,8 @@ static int publish_ports(const struct shadow_device *d)
 
 	for (unsigned int i = 1; !r && i <= d->ports; i++) {
 		const struct verbs_port *p = &d->port[i];
-		struct port_name name = { .lid = p->real_lid, .gid = p->real_gid[0], .address = p->virtual_lid };
+		struct port_name name = { .lid = p->real_lid, .gid = p->real_gid[0], .address = p->virtual_lid,
+					  .port = verbs_port_address(p, 0) };
 
 		if (name.address)
 			r = fermata_publish(name_port, sizeof(name_port), &name, sizeof(name));

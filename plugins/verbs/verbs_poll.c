@@ -37,7 +37,7 @@ static inline int complete(struct shadow_cq *cq, struct ibv_wc *wc)
 		wc->wr_id = slot->wr_id;
 		qp->received += wc->status == IBV_WC_SUCCESS;
 		if (unlikely(verbs_moved) && qp->pub.qp_type == IBV_QPT_UD)
-			verbs_datagram_virtual(wc, slot->sge, slot->num_sge);
+			verbs_datagram_virtual(qp, wc, slot->sge, slot->num_sge);
 		if (unlikely(wc->wc_flags & IBV_WC_WITH_INV))
 			verbs_mw_invalidated(qp->pub.context, wc);
 	} else {

@@ -134,7 +134,7 @@ int verbs_srq_complete(struct ibv_wc *wc)
 	wc->wr_id = slot->wr_id;
 	qp = verbs_srq_qp(srq, wc->qp_num);
 	if (unlikely(verbs_moved) && qp && qp->pub.qp_type == IBV_QPT_UD)
-		verbs_datagram_virtual(wc, slot->sge, slot->num_sge);
+		verbs_datagram_virtual(qp, wc, slot->sge, slot->num_sge);
 	slot_give(srq, number);
 	if (likely(qp)) { /* that of an extended connection is another's */
 		wc->qp_num = qp->pub.qp_num;

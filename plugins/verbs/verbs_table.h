@@ -29,6 +29,7 @@ extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 
 struct port_name {
 	uint64_t address;
+	uint64_t port; /* the first of its addresses: those of a port have it in common */
 	uint16_t lid;
 	uint16_t reserved[3];
 	union ibv_gid gid, virtual_gid;
