@@ -13,6 +13,13 @@ struct pieces {
 	uint32_t n;
 };
 
+/* Where a request's data is. */
+enum op_data {
+	OP_TO_MOVE,
+	OP_PLACED,   /* where it shall go already */
+	OP_UNPLACED, /* nowhere: its place was found closed, and is taken for closed whatever it is by now */
+};
+
 /* A request under way. */
 struct op {
 	struct sr_wqe *w;
@@ -21,7 +28,7 @@ struct op {
 	struct sr_shm_rq *rq;
 	uint32_t pd;
 	uint32_t byte_len;
-	int placed; /* the data is where it shall go already */
+	enum op_data data;
 	struct sr_peer *from; /* whose memory the pieces are: the requester, or the executor for inline data */
 	struct pieces local;
 };

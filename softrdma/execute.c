@@ -164,7 +164,7 @@ static int execute(struct sr_run *r, struct sr_wqe *w, uint32_t *ret_len)
 		return sr_window_request(r, w);
 	o.w = w;
 	o.byte_len = 0;
-	o.placed = 0;
+	o.data = OP_TO_MOVE;
 	status = sr_local_prepare(r, &o);
 	if (status)
 		return status;

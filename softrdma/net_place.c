@@ -3,8 +3,9 @@
  * Where the bytes of a message from another host belong, and where those of an answer lie: found and checked anew for each piece of work, under
  * the queue pair's rx_lock, which is held while they are moved.
  *
- * A fault that is found while a fragment is to be placed is told by the engine (respond.c): it is asked for the whole request, and finds
- * the same. Under the connection's lock.
+ * A fault that is found while a fragment is to be placed is told by the engine (respond.c), which is asked for the whole request. By then the
+ * program may have mended it (a receive posted, a region registered again), but the data is nowhere: so the engine is told, and
+ * never completes such a request, nor looks for the receive that was not there. Under the connection's lock.
  */
 #include "base/sys.h"
 #include "softrdma/net_respond.h"
@@ -109,7 +110,7 @@ int net_place_lock(struct net_conn *c, struct net_qp *n, const struct net_frame 
 			err = receive_pieces(&k, f, f->offset + offset, length, p);
 		if (!err)
 			return 0;
-		k.o.placed = 1;
+		k.o.data = OP_UNPLACED;
 		if (status < 0)
 			status = err > 0 ? STALL_RNR : net_respond(n, &k);
 	}
@@ -165,7 +166,7 @@ void net_fragment_done(struct net_conn *c, struct net_qp *n, const struct net_fr
 	if (!(f->flags & NET_LAST))
 		return;
 	net_work_fill(c, n, f, &k);
-	k.o.placed = 1;
+	k.o.data = OP_PLACED;
 	net_execute(c, n, f, &k);
 }
 

@@ -35,7 +35,7 @@ void net_work_fill(struct net_conn *c, struct net_qp *n, const struct net_frame 
 	k->o.rq = sr_at(ctx->seg, d->rq);
 	k->o.pd = d->pd;
 	k->o.byte_len = 0;
-	k->o.placed = 0;
+	k->o.data = OP_TO_MOVE;
 	k->o.local.n = 0;
 }
 

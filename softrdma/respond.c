@@ -57,8 +57,8 @@ static int do_write(struct sr_run *r, struct op *o)
 
 	if (err)
 		return err;
-	if (o->placed)
-		return IBV_WC_SUCCESS;
+	if (o->data != OP_TO_MOVE)
+		return o->data == OP_PLACED ? IBV_WC_SUCCESS : sr_refuse(r, o, IBV_WC_REM_ACCESS_ERR);
 	stretch(&there, va, o->w->length);
 	err = sr_copy(r->ctx, o->to, there.v, o->from, o->local.v, o->w->length);
 	return err ? not_moved(r, o, err) : IBV_WC_SUCCESS;
@@ -144,7 +144,7 @@ int sr_place(struct sr_run *r, struct op *o, uint64_t len, struct pieces *there,
 		c->bounce_end = o->d->bounce_head;
 	}
 	if (!c->bounce)
-		return o->placed ? 0 : sr_copy(r->ctx, o->to, there->v, o->from, o->local.v, len);
+		return o->data == OP_PLACED ? 0 : sr_copy(r->ctx, o->to, there->v, o->from, o->local.v, len);
 	ring.iov_base = (char *)sr_at(r->dst->seg, o->d->bounce) + (uint64_t)(c->bounce - 1) * SR_BOUNCE_UNIT;
 	ring.iov_len = len;
 	return sr_copy(r->ctx, &r->ctx->self, &ring, o->from, o->local.v, len);
@@ -167,7 +167,8 @@ static int do_send(struct sr_run *r, struct op *o)
 		return sr_receive_fault(r, o, slot, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
 	}
 	there.n = 0;
-	if (gather(&there, o->to->seg, o->pd, w->sge, w->nsge, o->w->length, IBV_ACCESS_LOCAL_WRITE))
+	if (unlikely(o->data == OP_UNPLACED) ||
+	    gather(&there, o->to->seg, o->pd, w->sge, w->nsge, o->w->length, IBV_ACCESS_LOCAL_WRITE))
 		return sr_receive_fault(r, o, slot, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 	err = sr_place(r, o, o->w->length, &there, &c);
 	if (unlikely(err == -EFAULT && o->from->known))
