@@ -38,9 +38,8 @@ static int many_child(int sock)
 			die_unless(!post_recv(&e, q, (uint64_t)q, (size_t)q * 65536, 65536));
 	meet(sock);
 	for (i = 0; i < ROUNDS * END_QPS; i++) {
-		struct ibv_wc wc = next_wc(e.rcq);
+		struct ibv_wc wc = next_good_wc(e.rcq);
 
-		die_unless(wc.status == IBV_WC_SUCCESS);
 		q = (int)wc.wr_id;
 		die_unless(wc.qp_num == e.qp[q]->qp_num);
 		die_unless(!post_recv(&e, q, (uint64_t)q, (size_t)q * 65536, 65536));
@@ -63,18 +62,14 @@ static void test_many_queue_pairs(void **state)
 		for (q = 0; q < END_QPS; q++) {
 			uint32_t len = (uint32_t)(i * 37 + q * 1009) % 9000;
 
-			while (waiting[q] == 16) {
-				struct ibv_wc wc = next_wc(e.scq);
-
-				die_unless(wc.status == IBV_WC_SUCCESS);
-				waiting[wc.wr_id]--;
-			}
+			while (waiting[q] == 16)
+				waiting[next_good_wc(e.scq).wr_id]--;
 			waiting[q]++;
 			die_unless(!post(&e, q, (uint64_t)q, IBV_WR_SEND, 0, len, 0, SIG));
 		}
 	for (q = 0; q < END_QPS; q++)
 		while (waiting[q])
-			waiting[next_wc(e.scq).wr_id]--;
+			waiting[next_good_wc(e.scq).wr_id]--;
 	meet(sock);
 	end_close(&e);
 	close(sock);

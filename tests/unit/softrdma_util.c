@@ -218,6 +218,15 @@ struct ibv_wc next_wc(struct ibv_cq *cq)
 	return wc;
 }
 
+struct ibv_wc next_good_wc(struct ibv_cq *cq)
+{
+	struct ibv_wc wc = next_wc(cq);
+
+	if (wc.status != IBV_WC_SUCCESS)
+		end_die(__FILE__, __LINE__, ibv_wc_status_str(wc.status));
+	return wc;
+}
+
 void expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status)
 {
 	struct ibv_wc wc = next_wc(cq);
@@ -231,9 +240,8 @@ void expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status)
 
 struct ibv_wc good_wc(struct ibv_cq *cq, uint64_t id)
 {
-	struct ibv_wc wc = next_wc(cq);
+	struct ibv_wc wc = next_good_wc(cq);
 
-	die_unless(wc.status == IBV_WC_SUCCESS);
 	die_unless(wc.wr_id == id);
 	return wc;
 }

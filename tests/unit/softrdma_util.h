@@ -63,6 +63,7 @@ int post(struct end *e, int q, uint64_t id, enum ibv_wr_opcode op, size_t off, u
 int post_wr(struct end *e, int q, struct ibv_send_wr *wr);
 /* The next completion, within 20 s. */
 struct ibv_wc next_wc(struct ibv_cq *cq);
+struct ibv_wc next_good_wc(struct ibv_cq *cq);
 /* One that ends well, with this id. */
 struct ibv_wc good_wc(struct ibv_cq *cq, uint64_t id);
 void expect_wc(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status);
