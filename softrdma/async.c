@@ -141,41 +141,57 @@ void sr_async_push(struct sr_context *ctx, struct sr_seg *seg, uint32_t type, ui
 		sr_wake(ctx, seg->index, 0);
 }
 
-/* 1: filled; 0: there is none, or its object is gone. */
-static int event_fill(struct sr_context *ctx, const struct sr_async *a, struct ibv_async_event *ev)
+/* ---- whose an event is ---- */
+
+enum owner { OWNER_PORT, OWNER_CQ, OWNER_SRQ, OWNER_QP };
+
+static enum owner owner_of(uint32_t type)
 {
-	ev->event_type = a->type;
-	switch (a->type) {
-	case IBV_EVENT_CQ_ERR: {
-		struct sr_cq *cq = ctx->cqs.object[a->handle];
-
-		if (cq)
-			atomic_fetch_add(&cq->async_taken, 1);
-		ev->element.cq = cq ? &cq->cq : NULL;
-		return cq != NULL;
-	}
+	switch (type) {
+	case IBV_EVENT_CQ_ERR:
+		return OWNER_CQ;
 	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED: {
-		struct sr_srq *srq = ctx->srqs.object[a->handle];
-
-		if (srq)
-			atomic_fetch_add(&srq->async_taken, 1);
-		ev->element.srq = srq ? &srq->srq : NULL;
-		return srq != NULL;
-	}
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return OWNER_SRQ;
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
 	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_SQ_DRAINED:
-	case IBV_EVENT_QP_LAST_WQE_REACHED: {
-		struct sr_qp *qp = ctx->qps.object[a->handle];
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return OWNER_QP;
+	default:
+		return OWNER_PORT;
+	}
+}
 
+/* 1: filled; 0: there is none, or its object is gone. */
+static int event_fill(struct sr_context *ctx, const struct sr_async *a, struct ibv_async_event *ev)
+{
+	struct sr_cq *cq;
+	struct sr_srq *srq;
+	struct sr_qp *qp;
+
+	ev->event_type = a->type;
+	switch (owner_of(a->type)) {
+	case OWNER_CQ:
+		cq = ctx->cqs.object[a->handle];
+		if (cq)
+			atomic_fetch_add(&cq->async_taken, 1);
+		ev->element.cq = cq ? &cq->cq : NULL;
+		return cq != NULL;
+	case OWNER_SRQ:
+		srq = ctx->srqs.object[a->handle];
+		if (srq)
+			atomic_fetch_add(&srq->async_taken, 1);
+		ev->element.srq = srq ? &srq->srq : NULL;
+		return srq != NULL;
+	case OWNER_QP:
+		qp = ctx->qps.object[a->handle];
 		if (qp)
 			atomic_fetch_add(&qp->async_taken, 1);
 		ev->element.qp = qp ? &qp->qp : NULL;
 		return qp != NULL;
-	}
 	default:
 		ev->element.port_num = 1;
 		return 1;
@@ -209,20 +225,14 @@ EXPORT int softrdma_async_raise(struct ibv_context *context, const struct ibv_as
 	struct sr_context *ctx = sr_context(context);
 	uint32_t handle = 0;
 
-	switch (ev->event_type) {
-	case IBV_EVENT_CQ_ERR:
+	switch (owner_of(ev->event_type)) {
+	case OWNER_CQ:
 		handle = sr_cq(ev->element.cq)->number;
 		break;
-	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED:
+	case OWNER_SRQ:
 		handle = sr_srq(ev->element.srq)->number;
 		break;
-	case IBV_EVENT_QP_FATAL:
-	case IBV_EVENT_QP_REQ_ERR:
-	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_COMM_EST:
-	case IBV_EVENT_SQ_DRAINED:
-	case IBV_EVENT_QP_LAST_WQE_REACHED:
+	case OWNER_QP:
 		handle = sr_qp(ev->element.qp)->number;
 		break;
 	default:
@@ -251,20 +261,14 @@ static void ack(_Atomic uint32_t *counter)
 
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 {
-	switch (event->event_type) {
-	case IBV_EVENT_CQ_ERR:
+	switch (owner_of(event->event_type)) {
+	case OWNER_CQ:
 		ack(&sr_cq(event->element.cq)->async_acked);
 		break;
-	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED:
+	case OWNER_SRQ:
 		ack(&sr_srq(event->element.srq)->async_acked);
 		break;
-	case IBV_EVENT_QP_FATAL:
-	case IBV_EVENT_QP_REQ_ERR:
-	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_COMM_EST:
-	case IBV_EVENT_SQ_DRAINED:
-	case IBV_EVENT_QP_LAST_WQE_REACHED:
+	case OWNER_QP:
 		ack(&sr_qp(event->element.qp)->async_acked);
 		break;
 	default:

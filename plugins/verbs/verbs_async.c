@@ -55,13 +55,14 @@ int verbs_wait_readable(int fd)
 	}
 }
 
-/* The device's objects carry their shadow as their creator's context. */
-static void event_to_shadow(struct ibv_async_event *e)
+enum verbs_event_owner verbs_event_owner(enum ibv_event_type type)
 {
-	switch (e->event_type) {
+	switch (type) {
 	case IBV_EVENT_CQ_ERR:
-		e->element.cq = &((struct shadow_cq *)e->element.cq->cq_context)->pub;
-		break;
+		return VERBS_EVENT_CQ;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return VERBS_EVENT_SRQ;
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
@@ -70,11 +71,24 @@ static void event_to_shadow(struct ibv_async_event *e)
 	case IBV_EVENT_PATH_MIG:
 	case IBV_EVENT_PATH_MIG_ERR:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		e->element.qp = &((struct shadow_qp *)e->element.qp->qp_context)->pub;
+		return VERBS_EVENT_QP;
+	default:
+		return VERBS_EVENT_PORT;
+	}
+}
+
+/* The device's objects carry their shadow as their creator's context. */
+static void event_to_shadow(struct ibv_async_event *e)
+{
+	switch (verbs_event_owner(e->event_type)) {
+	case VERBS_EVENT_CQ:
+		e->element.cq = &((struct shadow_cq *)e->element.cq->cq_context)->pub;
 		break;
-	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED:
+	case VERBS_EVENT_SRQ:
 		e->element.srq = &((struct shadow_srq *)e->element.srq->srq_context)->pub;
+		break;
+	case VERBS_EVENT_QP:
+		e->element.qp = &((struct shadow_qp *)e->element.qp->qp_context)->pub;
 		break;
 	default:
 		break;

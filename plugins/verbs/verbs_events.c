@@ -35,22 +35,14 @@ static struct ibv_async_event real_event(const struct ibv_async_event *event)
 {
 	struct ibv_async_event e = *event;
 
-	switch (e.event_type) {
-	case IBV_EVENT_CQ_ERR:
+	switch (verbs_event_owner(e.event_type)) {
+	case VERBS_EVENT_CQ:
 		e.element.cq = shadow_cq(e.element.cq)->real;
 		break;
-	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED:
+	case VERBS_EVENT_SRQ:
 		e.element.srq = shadow_srq(e.element.srq)->real;
 		break;
-	case IBV_EVENT_QP_FATAL:
-	case IBV_EVENT_QP_REQ_ERR:
-	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_COMM_EST:
-	case IBV_EVENT_SQ_DRAINED:
-	case IBV_EVENT_PATH_MIG:
-	case IBV_EVENT_PATH_MIG_ERR:
-	case IBV_EVENT_QP_LAST_WQE_REACHED:
+	case VERBS_EVENT_QP:
 		e.element.qp = shadow_qp(e.element.qp)->real;
 		break;
 	default:

@@ -168,6 +168,9 @@ int verbs_drain(unsigned int round);
 int verbs_dump(struct fermata_sink *sink);
 
 /* ---- waiting for events: verbs_async.c ---- */
+/* What of an event's element is filled: whose it is. */
+enum verbs_event_owner { VERBS_EVENT_PORT, VERBS_EVENT_CQ, VERBS_EVENT_SRQ, VERBS_EVENT_QP };
+enum verbs_event_owner verbs_event_owner(enum ibv_event_type type);
 int verbs_channel_readable(int fd);
 /* 1: *event, of shadows; 0: nothing there; -1 with errno. */
 int verbs_async_take(struct shadow_context *c, struct ibv_async_event *event);

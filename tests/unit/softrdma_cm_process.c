@@ -168,6 +168,19 @@ static void server_accepts(uint16_t port)
 	expect(ch, RDMA_CM_EVENT_ESTABLISHED);
 }
 
+/* An id whose request another process has, which does as @server says; it has said 'r' once. */
+static struct rdma_cm_id *asked(struct rdma_event_channel *ch, void (*server)(uint16_t), pid_t *ret_pid)
+{
+	struct rdma_conn_param p = parameters();
+	struct rdma_cm_id *id;
+
+	*ret_pid = other_process(server, 0);
+	id = resolved(ch, RDMA_PS_TCP, told_port());
+	assert_int_equal(rdma_connect(id, &p), 0);
+	hear(told[0]);
+	return id;
+}
+
 static void test_server_dies(void **state)
 {
 	struct rdma_conn_param p = parameters();
@@ -191,25 +204,16 @@ static void test_server_dies(void **state)
 	assert_int_equal(rdma_connect(id, &p), 0);
 	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), 8);
 	drop(&id);
-	pid = other_process(server_has_request, 0);
-	id = resolved(ch, RDMA_PS_TCP, told_port());
-	assert_int_equal(rdma_connect(id, &p), 0);
-	hear(told[0]);
+	id = asked(ch, server_has_request, &pid);
 	killed(pid);
 	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), NOBODY);
 	drop(&id);
-	pid = other_process(server_accepts, 0);
-	id = resolved(ch, RDMA_PS_TCP, told_port());
-	assert_int_equal(rdma_connect(id, &p), 0);
-	hear(told[0]);
+	id = asked(ch, server_accepts, &pid);
 	expect(ch, RDMA_CM_EVENT_CONNECT_RESPONSE);
 	killed(pid);
 	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), NOBODY);
 	drop(&id);
-	pid = other_process(server_accepts, 0);
-	id = resolved(ch, RDMA_PS_TCP, told_port());
-	assert_int_equal(rdma_connect(id, &p), 0);
-	hear(told[0]);
+	id = asked(ch, server_accepts, &pid);
 	expect(ch, RDMA_CM_EVENT_CONNECT_RESPONSE);
 	assert_int_equal(rdma_establish(id), 0);
 	hear(told[0]);
