@@ -18,7 +18,7 @@
 static const char inspect_help[] =
 	"Usage: fermata inspect [-v] [--json] IMAGE|CHECKPOINT\n"
 	"Shows what an image holds, or the images of a checkpoint (a job's directory: its newest).\n"
-	"  -v, --verbose  every mapping and signal action\n"
+	"  -v, --verbose  every mapping, signal action and object of the verbs\n"
 	"      --json     all of it as JSON\n"
 	"Exit status: 0; 3 there is none; 5 it is of a newer version; 6 it is damaged.\n";
 
@@ -291,6 +291,7 @@ void inspect_text(const struct image *i, const char *path, bool verbose)
 	print_sysv(i);
 	print_signals(i, verbose);
 	print_resources(i);
+	inspect_verbs_text(i, verbose);
 }
 
 static int fault_code(const struct image_error *e, bool named_by_user)

@@ -29,5 +29,10 @@ const struct image_zombie *inspect_zombies(const struct image *i, size_t *ret_co
 void inspect_digest(const struct image *i, char ret[33]);
 uint64_t inspect_saved(const struct image *i, uint64_t start, uint64_t end);
 
+/* inspect_verbs.c: the objects of the verbs */
+bool inspect_is_verbs(const struct image_resource *r);
+void inspect_verbs_text(const struct image *i, bool verbose);
+json_t *inspect_verbs_json(const struct image_resource *r);
+
 json_t *inspect_json(const struct image *i);
 void inspect_text(const struct image *i, const char *path, bool verbose);

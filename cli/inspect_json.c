@@ -158,6 +158,8 @@ static json_t *json_resource(const struct image_resource *r)
 		json_array_append_new(list, json_pack("{s:i, s:b}", "fd", fds[n].fd, "cloexec", fds[n].flags));
 	o = json_pack("{s:o, s:s, s:i, s:i, s:o}", "plugin", text(r->plugin), "kind", inspect_resource_names[r->kind & 3],
 		      "length", r->length, "id", r->desc_id, "fds", list);
+	if (inspect_is_verbs(r))
+		json_object_set_new(o, "objects", inspect_verbs_json(r));
 	if (r->kind == IMAGE_RESOURCE_FOREIGN) {
 		memcpy(&foreign, r + 1, sizeof(foreign));
 		json_object_set_new(o, "leader_pid", json_integer(foreign.leader_pid));

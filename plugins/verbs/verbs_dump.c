@@ -39,6 +39,27 @@ static int dump_mr(struct fermata_sink *sink, const struct shadow_mr *mr)
 	return entry(sink, VERBS_RECORD_MR, &r, sizeof(r));
 }
 
+static int dump_mw(struct fermata_sink *sink, const struct shadow_mw *mw)
+{
+	const struct verbs_binding *b = &mw->then;
+	struct verbs_record_mw r = {
+		.type = mw->pub.type,
+		.rkey = mw->key,
+		.pd = mw->pub.pd->handle,
+	};
+
+	if (verbs_mw_bound(mw, b)) {
+		r.bound = 1;
+		r.rkey = b->rkey;
+		r.address = b->addr;
+		r.length = b->length;
+		r.access = b->access;
+		r.region_lkey = b->mr->pub.lkey;
+		r.qp = b->qp ? b->qp->pub.qp_num : 0;
+	}
+	return entry(sink, VERBS_RECORD_MW, &r, sizeof(r));
+}
+
 static int dump_cq(struct fermata_sink *sink, const struct shadow_cq *cq)
 {
 	struct verbs_record_cq r = {
@@ -88,6 +109,7 @@ static int dump_objects(struct fermata_sink *sink, struct shadow_context *c)
 {
 	struct shadow_channel *ch;
 	struct shadow_mr *mr;
+	struct shadow_mw *mw;
 	struct shadow_srq *srq;
 	struct shadow_cq *cq;
 	struct shadow_qp *qp;
@@ -101,6 +123,8 @@ static int dump_objects(struct fermata_sink *sink, struct shadow_context *c)
 	}
 	list_each(mr, &c->mrs, link)
 		r = r ? r : dump_mr(sink, mr);
+	list_each(mw, &c->mws, link)
+		r = r ? r : dump_mw(sink, mw);
 	list_each(ch, &c->channels, link) {
 		struct verbs_record_channel p = { .fd = ch->pub.fd };
 
@@ -150,7 +174,7 @@ int verbs_dump(struct fermata_sink *sink)
 	while (verbs_cm_saved(head.count) >= 0)
 		head.count++;
 	for_each_context(c) {
-		head.count += 1 + list_length(&c->pds) + list_length(&c->mrs) + list_length(&c->channels) +
+		head.count += 1 + list_length(&c->pds) + list_length(&c->mrs) + list_length(&c->mws) + list_length(&c->channels) +
 			      list_length(&c->cqs) + list_length(&c->srqs) + list_length(&c->qps);
 		c->status = raw_fcntl(c->ex.context.async_fd, F_GETFL, 0);
 		list_each(ch, &c->channels, link)

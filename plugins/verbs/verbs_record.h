@@ -20,6 +20,7 @@ enum verbs_record_kind {
 	VERBS_RECORD_QP = 6,
 	VERBS_RECORD_SRQ = 7,
 	VERBS_RECORD_CM = 8,
+	VERBS_RECORD_MW = 9,
 };
 
 struct verbs_record {
@@ -52,6 +53,18 @@ struct verbs_record_mr {
 	uint32_t access; /* enum ibv_access_flags */
 	uint32_t lkey, rkey;
 	uint32_t pd; /* its handle */
+};
+
+struct verbs_record_mw {
+	uint32_t type; /* enum ibv_mw_type */
+	uint32_t rkey; /* the newest */
+	uint32_t pd;   /* its handle */
+	uint32_t bound; /* 1: to what follows */
+	uint64_t address, length;
+	uint32_t access;
+	uint32_t region_lkey;
+	uint32_t qp; /* the number of the one that bound it */
+	uint32_t reserved;
 };
 
 struct verbs_record_channel {
