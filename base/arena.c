@@ -3,7 +3,9 @@
  * Owns the chunks that its callers' arenas map. A block is preceded by a 16-byte header with its class, or its length
  * when it is a mapping of its own:
  *
- *   | header 16 | payload ... |          class c holds 16 << c bytes, header included from class 1 on
+ *   | header 16 | payload ... |          together 16, 32, 48, 64 bytes, then four sizes a doubling: 80, 96, 112, 128, 160, ..
+ *
+ * Not powers of two: the same field of many objects would then lie in a few sets of the processor's caches.
  *
  * Freed blocks go on a list of their class; an arena holds what it held at its fullest until arena_done. Each chunk
  * begins with 16 bytes of its own: the link to the chunk before.
@@ -15,6 +17,7 @@
 #include "base/macro.h"
 
 #define CHUNK_SIZE (1u << 20)
+#define LARGE_SIZE (128u << 10)
 #define LARGE_CLASS 0xff
 
 struct header {
@@ -24,6 +27,21 @@ struct header {
 };
 
 _Static_assert(sizeof(struct header) == 16, "payload alignment");
+
+/* The class of @size bytes, and what each of its blocks takes. */
+static unsigned int class_of(size_t size, size_t *ret_block)
+{
+	unsigned int doubling, quarter;
+
+	if (size <= 64) {
+		*ret_block = ALIGN_UP(size, (size_t)16);
+		return (unsigned int)(*ret_block / 16) - 1;
+	}
+	doubling = 63 - (unsigned int)__builtin_clzl(size - 1); /* 1 << doubling < size <= 2 << doubling */
+	quarter = (unsigned int)((size - 1) >> (doubling - 2)) & 3;
+	*ret_block = (size_t)(5 + quarter) << (doubling - 2);
+	return 4 + (doubling - 6) * 4 + quarter;
+}
 
 static void *chunk_map(struct arena *a, size_t len)
 {
@@ -73,16 +91,13 @@ static struct header *small_take(struct arena *a, unsigned int class, size_t blo
 
 void *arena_alloc(struct arena *a, size_t size)
 {
-	size_t block = 32;
-	unsigned int class = 0;
 	struct header *h;
+	unsigned int class;
+	size_t block;
 
-	while (block < size + sizeof(struct header) && class < ARENA_CLASSES) {
-		block <<= 1;
-		class++;
-	}
-	if (class >= ARENA_CLASSES || size > SIZE_MAX / 2)
+	if (size > LARGE_SIZE - sizeof(*h))
 		return large_alloc(a, size);
+	class = class_of(size + sizeof(*h), &block);
 	lock_acquire(&a->lock);
 	h = small_take(a, class, block);
 	lock_release(&a->lock);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory without the program's malloc: size classes of powers of two over raw mmap, one lock an arena. Blocks above
+ * Memory without the program's malloc: size classes, four a doubling, over raw mmap, one lock an arena. Blocks above
  * 128 KiB are mappings of their own. Zeroed on allocation, 16-byte aligned (page-aligned from a page on).
  * An arena's chunks are ordinary private memory: they are saved in and restored with a checkpoint, unless they were
  * mapped inside a device call.
@@ -11,7 +11,7 @@
 
 #include "base/lock.h"
 
-#define ARENA_CLASSES 14 /* 16 bytes to 128 KiB */
+#define ARENA_CLASSES 48 /* 16 bytes to 128 KiB */
 
 struct arena {
 	struct lock lock;

@@ -6,14 +6,14 @@
  *   verbs_calls [FERMATA_BIN]   runs itself under both, FERMATA_BIN: folder of fermata and softrdma-run
  *   verbs_calls --measure       prints one line of nanoseconds: write, send with receive, empty poll
  */
-#include <infiniband/verbs.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "verbs_self.h"
 
 #define ROUNDS 40
 #define PER_ROUND 5000
@@ -28,70 +28,21 @@ static struct ibv_qp *qp;
 static struct ibv_mr *mr;
 static char buf[4096] __attribute__((aligned(4096)));
 
-static void must(int good, const char *what)
-{
-	if (good)
-		return;
-	perror(what);
-	exit(1);
-}
-
-static void connect_to_itself(struct ibv_context *context)
-{
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
-	struct ibv_port_attr port;
-
-	must(!ibv_query_port(context, 1, &port), "ibv_query_port");
-	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
-	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num,
-				  .max_dest_rd_atomic = 1, .min_rnr_timer = 1,
-				  .ah_attr = { .dlid = port.lid, .port_num = 1 } };
-	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
-	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
-				  .max_rd_atomic = 1 };
-	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
-}
-
 static void open_all(void)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = list && list[0] ? ibv_open_device(list[0]) : NULL;
-	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
-	struct ibv_qp_init_attr init = { .cap = { 64, 64, 1, 1, 64 }, .qp_type = IBV_QPT_RC };
+	struct ibv_context *context = self_open();
+	struct ibv_pd *pd = ibv_alloc_pd(context);
 
-	must(pd != NULL, "no device");
 	mr = ibv_reg_mr(pd, buf, sizeof(buf), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	cq = ibv_create_cq(context, 128, NULL, NULL, 0);
-	init.send_cq = init.recv_cq = cq;
-	qp = ibv_create_qp(pd, &init);
-	must(mr && cq && qp, "objects");
-	connect_to_itself(context);
-}
-
-static void poll_for(int n)
-{
-	struct ibv_wc wc;
-
-	while (n) {
-		int got = ibv_poll_cq(cq, 1, &wc);
-
-		must(got >= 0 && (!got || !wc.status), "completion");
-		n -= got;
-	}
+	self_must(mr && cq, "objects");
+	qp = self_qp(pd, cq, &(struct ibv_qp_cap){ 64, 64, 1, 1, 64 });
 }
 
 static void one_write(void)
 {
-	struct ibv_sge sge = { (uintptr_t)buf, 8, mr->lkey };
-	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
-				  .send_flags = IBV_SEND_SIGNALED }, *bad;
-
-	wr.wr.rdma.remote_addr = (uintptr_t)buf + 64;
-	wr.wr.rdma.rkey = mr->rkey;
-	must(!ibv_post_send(qp, &wr, &bad), "ibv_post_send");
-	poll_for(1);
+	self_write(qp, mr, buf);
+	self_poll(cq, 1);
 }
 
 static void one_message(void)
@@ -101,23 +52,15 @@ static void one_message(void)
 	struct ibv_send_wr wr = { .sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND,
 				  .send_flags = IBV_SEND_SIGNALED }, *bad;
 
-	must(!ibv_post_recv(qp, &receive, &bad_receive) && !ibv_post_send(qp, &wr, &bad), "ibv_post_send");
-	poll_for(2);
+	self_must(!ibv_post_recv(qp, &receive, &bad_receive) && !ibv_post_send(qp, &wr, &bad), "ibv_post_send");
+	self_poll(cq, 2);
 }
 
 static void one_empty(void)
 {
 	struct ibv_wc wc;
 
-	must(!ibv_poll_cq(cq, 1, &wc), "an empty queue");
-}
-
-static double now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+	self_must(!ibv_poll_cq(cq, 1, &wc), "an empty queue");
 }
 
 static double best_ns(void (*one)(void))
@@ -125,11 +68,11 @@ static double best_ns(void (*one)(void))
 	double best = 1e18;
 
 	for (int round = 0; round < ROUNDS; round++) {
-		double begin = now_ns(), took;
+		double begin = self_now_ns(), took;
 
 		for (int i = 0; i < PER_ROUND; i++)
 			one();
-		took = (now_ns() - begin) / PER_ROUND;
+		took = (self_now_ns() - begin) / PER_ROUND;
 		best = took < best ? took : best;
 	}
 	return best;
@@ -148,7 +91,7 @@ static void turn(const char *command, double least[KINDS])
 	FILE *f = popen(command, "r");
 	double ns[KINDS];
 
-	must(f && fscanf(f, "%lf %lf %lf", &ns[0], &ns[1], &ns[2]) == KINDS, command);
+	self_must(f && fscanf(f, "%lf %lf %lf", &ns[0], &ns[1], &ns[2]) == KINDS, command);
 	for (int k = 0; k < KINDS; k++)
 		least[k] = ns[k] < least[k] ? ns[k] : least[k];
 	pclose(f);
@@ -161,7 +104,7 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && strcmp(argv[1], "--measure") == 0)
 		return measure();
-	must(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0, "/proc/self/exe");
+	self_must(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0, "/proc/self/exe");
 	strcpy(dir, self);
 	snprintf(bin, sizeof(bin), "%s/../bin", dirname(dir));
 	for (int i = 0; i < TURNS; i++) {
