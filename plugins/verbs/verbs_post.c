@@ -220,12 +220,13 @@ static int post_send_batch(struct shadow_qp *qp, struct ibv_send_wr **wr)
 	return refused ? refused : r < 0 ? -r : 0;
 }
 
-/* The common case, one request whose keys are the device's own: its copy and nothing else. */
+/* The common case, one request: its copy and nothing else. */
 static inline int post_send_one(struct shadow_qp *qp, struct ibv_send_wr *wr)
 {
 	uint64_t head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
+	struct ibv_sge sges[BATCH_SGES];
 	struct ibv_send_wr one, *bad = NULL;
-	int r = prepare_send(qp, head, head, wr, &one, NULL);
+	int r = prepare_send(qp, head, head, wr, &one, sges);
 
 	if (unlikely(r < 0))
 		return -r;
@@ -258,7 +259,7 @@ int verbs_post_send(struct ibv_qp *p, struct ibv_send_wr *wr, struct ibv_send_wr
 
 	fermata_device_enter();
 	held = verbs_lock_acquire(&qp->sq.lock);
-	if (likely(wr && !wr->next && !(qp->sq.translate & VERBS_TRANSLATE_KEYS)))
+	if (likely(wr && !wr->next && (uint32_t)wr->num_sge <= BATCH_SGES))
 		r = post_send_one(qp, wr);
 	else
 		while (wr && !r)
