@@ -163,6 +163,7 @@ static void watch_restarted(void)
 
 static void restart_done(void)
 {
+	bool pause = agent.restart.pause;
 	int r;
 
 	fd_restarted();
@@ -178,6 +179,8 @@ static void restart_done(void)
 	r = thread_watch_start(watch_restarted);
 	if (r)
 		log_error("process %u cannot be checkpointed again: no new thread (errno %d)", agent.pid, -r);
+	if (pause) /* to this thread, which so does not come past here before the process is told to go on */
+		RAW3(SYS_tgkill, agent.pid, raw_gettid(), SIGSTOP);
 	stopped = false;
 	stop_release();
 }

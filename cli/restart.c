@@ -4,10 +4,13 @@
  *
  *   find, open, check  ->  run (restart_session.c)
  */
+#include <err.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <linux/close_range.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,19 +35,41 @@ static void open_standard(void)
 }
 
 static const char restart_help[] =
-	"Usage: fermata restart [--no-verify] CHECKPOINT\n"
+	"Usage: fermata restart [--no-verify] [--pause[=PID] | --gdb PID] CHECKPOINT\n"
 	"Brings a job back from a checkpoint's directory, or from the newest one in a job's directory, and stays\n"
 	"in the foreground for it: standard input and output, signals and exit status are the programs'.\n"
 	"  --no-verify   do not check the memory in the images, only their structure\n"
+	"  --pause[=PID] stop process PID of the job, or all, before they run on, and say how to debug them\n"
+	"  --gdb PID     stop process PID before it runs on, with gdb on it in the foreground\n"
 	"Exit status: the programs' own; 2 usage or the job is running; 3 nothing to restart;\n"
 	"5 cannot restart here (each reason is said); 6 image damaged.\n";
 
 static const struct option restart_long[] = {
 	{ "verify", no_argument, NULL, 'v' },
 	{ "no-verify", no_argument, NULL, 'n' },
+	{ "pause", optional_argument, NULL, 'p' },
+	{ "gdb", required_argument, NULL, 'g' },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
+
+/* A pid, or 0. */
+static uint32_t read_pid(const char *text)
+{
+	char *end;
+	unsigned long pid = strtoul(text, &end, 10);
+
+	if (*text >= '1' && *text <= '9' && !*end && pid <= INT_MAX)
+		return (uint32_t)pid;
+	warnx("%s is not a process id", text);
+	return 0;
+}
+
+static int usage(void)
+{
+	fputs(restart_help, stderr);
+	return CLI_USAGE;
+}
 
 int cmd_restart(int argc, char **argv)
 {
@@ -55,20 +80,31 @@ int cmd_restart(int argc, char **argv)
 		switch (o) {
 		case 'v': r.verify = true; break;
 		case 'n': r.verify = false; break;
+		case 'p':
+			r.pause_all = !optarg;
+			r.pause_pid = optarg ? read_pid(optarg) : 0;
+			if (optarg && !r.pause_pid)
+				return CLI_USAGE;
+			break;
+		case 'g':
+			r.debug_pid = read_pid(optarg);
+			if (!r.debug_pid)
+				return CLI_USAGE;
+			break;
 		case 'h': fputs(restart_help, stdout); return CLI_OK;
-		default: fputs(restart_help, stderr); return CLI_USAGE;
+		default: return usage();
 		}
 	}
-	if (optind + 1 != argc) {
-		fputs(restart_help, stderr);
-		return CLI_USAGE;
-	}
+	if (optind + 1 != argc)
+		return usage();
 	open_standard();
 	code = paths_lib("fermata/restorer", r.restorer, sizeof(r.restorer)) < 0 ? CLI_CANNOT : 0;
 	if (!code)
 		code = restart_find(&r, argv[optind]);
 	if (!code)
 		code = restart_open(&r);
+	if (!code)
+		code = restart_debug_check(&r);
 	if (!code)
 		code = restart_check(&r);
 	if (!code)

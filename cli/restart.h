@@ -12,6 +12,7 @@
  *   restart_gate.c     hears the restorers, and holds all until every image is found whole
  *   restart_capsule.c  the namespaces and their process 1
  *   restart_tree.c     the process tree: pids, sessions, groups
+ *   restart_debug.c    processes that stand still at first, and the debugger
  *
  *   fermata restart ---socket--- capsule's init (pid 1) ---fork, with the old pid--- process -exec-> restorer
  *    (waits, forwards signals)                              \--- ...
@@ -59,7 +60,8 @@ struct restart {
 	char job[64];
 	char rundir[108];	   /* of the new coordinator */
 	char restorer[PATH_MAX];
-	bool verify;
+	bool verify, pause_all;
+	uint32_t pause_pid, debug_pid; /* 0: none */
 	struct manifest *manifest;
 	struct restart_process *processes;
 	size_t count;
@@ -139,6 +141,14 @@ int restart_write_text(const char *path, const char *text); /* 0 or -errno */
 int restart_sysv_collect(struct restart *r);	  /* 0 or an exit code, the reason said */
 int restart_sysv_create(const struct restart *r); /* in the capsule's init, before the tree: 0 or -errno, said */
 int restart_sysv_plan(const struct restart *r, const struct restart_process *p, struct plan_segment **ret, size_t *ret_count);
+
+/* ---- restart_debug.c ---- */
+int restart_debug_check(const struct restart *r); /* 0 or an exit code, the reason said */
+bool restart_is_paused(const struct restart *r, uint32_t pid);
+/* When the restart is complete; @init: the capsule's, as we see pids. */
+void restart_debug_tell(const struct restart *r, pid_t init);
+pid_t restart_debug_start(const struct restart *r, pid_t init); /* gdb in the foreground: its pid, or -1 */
+void restart_debug_over(const struct restart *r, pid_t init);	/* it has ended */
 
 /* ---- restart_tree.c ---- */
 int restart_tree_link(struct restart *r); /* who is whose child; 0 or an exit code */

@@ -268,6 +268,7 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 		.stdio = { 0, 1, 2 },
 		.exe_fd = exe,
 		.caps = p->process.uid != 0,
+		.pause = restart_is_paused(r, p->process.pid),
 	};
 	memcpy(p->restart.rundir, r->rundir, sizeof(p->restart.rundir));
 }

@@ -36,7 +36,7 @@ struct session {
 	struct restart *restart;
 	struct restart_gate gate;
 	struct link link;
-	pid_t init;
+	pid_t init, gdb; /* gdb: 0: there is none */
 	struct pollfd watch[WATCH_COUNT];
 	bool complete;	  /* the job runs again */
 	bool failed;	  /* it never will; the cause has been said */
@@ -172,6 +172,8 @@ static void hear_init(struct session *s)
 			s->worst = m.value;
 		break;
 	case CAPSULE_STOPPED: /* stop as well, so that the shell sees it */
+		if (m.value == SIGSTOP && restart_is_paused(s->restart, (uint32_t)m.pid))
+			break;
 		if (!s->has_terminal && !isatty(STDIN_FILENO))
 			break;
 		take_terminal(s);
@@ -194,6 +196,23 @@ static void hear_restorers(struct session *s)
 	link_send(&s->link, MSG_WAIT_RESTART, NULL, 0);
 }
 
+static void end_debugging(struct session *s)
+{
+	s->gdb = 0;
+	restart_debug_over(s->restart, s->init);
+	give_terminal(s);
+}
+
+/* Who stands still is told; the debugger has the terminal before the programs have. */
+static void begin_debugging(struct session *s)
+{
+	restart_debug_tell(s->restart, s->init);
+	if (s->restart->debug_pid)
+		s->gdb = restart_debug_start(s->restart, s->init);
+	if (s->gdb < 0)
+		end_debugging(s);
+}
+
 static void hear_signal(struct session *s)
 {
 	struct signalfd_siginfo info;
@@ -206,6 +225,8 @@ static void hear_signal(struct session *s)
 	case SIGCHLD:
 		if (waitpid(s->init, NULL, WNOHANG) == s->init)
 			s->init_ended = true;
+		if (s->gdb > 0 && waitpid(s->gdb, NULL, WNOHANG) == s->gdb)
+			end_debugging(s);
 		return;
 	case SIGTSTP:
 		if (from_terminal)
@@ -336,11 +357,17 @@ static int conduct(struct session *s, double since)
 	link_close(&s->link);
 	if (isatty(STDERR_FILENO))
 		fprintf(stderr, "fermata: job %s goes on after %.2f s\n", r->job, now() - since);
-	give_terminal(s);
+	begin_debugging(s);
+	if (!s->gdb)
+		give_terminal(s);
 	while (!s->init_ended)
 		listen_once(s);
 	while (s->watch[WATCH_INIT].fd >= 0)
 		hear_init(s);
+	if (s->gdb) {
+		waitpid(s->gdb, NULL, 0); /* it was in the capsule */
+		end_debugging(s);
+	}
 	take_terminal(s);
 	return exit_status(s);
 }

@@ -198,6 +198,7 @@ struct image_restart {
 	uint32_t exe_fd;       /* in the plan: the program, for /proc/self/exe; UINT32_MAX once the restorer has set it */
 	uint32_t caps;	       /* 1: the checkpoint thread holds the capsule's capabilities until it drops them; others do not */
 	char rundir[108];      /* the new coordinator's directory: sock, key */
+	uint32_t pause;	       /* 1: SIGSTOP before the threads go on */
 };
 
 /* Widths are the format: a change here is a new field at an end, or a new version. */
