@@ -222,6 +222,7 @@ int sr_socket(int domain, int type);
 void sr_net_open(struct sr_context *ctx);
 /* No bytes are on their way, at this moment; with a network only. */
 int sr_net_idle(struct sr_context *ctx);
+uint32_t sr_net_refusals(struct sr_qp *qp);
 /* Nothing comes from there any more; */
 void sr_net_stop(struct sr_context *ctx);
 /* nothing is left of it. */

@@ -289,6 +289,20 @@ void sr_net_run_locked(struct sr_context *ctx, struct sr_qp *qp)
 	lock_release(&c->lock);
 }
 
+uint32_t sr_net_refusals(struct sr_qp *qp)
+{
+	struct net_qp *n = qp->net;
+	struct net_conn *c = n ? n->conn : NULL;
+	uint32_t count;
+
+	if (!c)
+		return 0;
+	lock_acquire(&c->lock);
+	count = n->refusals;
+	lock_release(&c->lock);
+	return count;
+}
+
 void sr_net_ready(struct sr_context *ctx, struct sr_qp *qp)
 {
 	struct net_qp *n = qp->net;

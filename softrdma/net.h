@@ -76,6 +76,7 @@ struct net_qp {
 	uint32_t fault, fault_at; /* a final status, and whose */
 	enum net_wait wait;
 	uint32_t tries, rnr_tries;
+	uint32_t refusals; /* answers, ever, that there is no receive */
 	uint64_t resume_ns, progress_ns;
 
 	/* Responder. */

@@ -76,6 +76,7 @@ static void not_ready(struct net_conn *c, struct net_qp *n, uint32_t number, uin
 {
 	struct sr_shm_qp *q = n->qp->shm;
 
+	n->refusals++;
 	net_request_rewind(c, n, number);
 	if (q->rnr_retry != 7 && n->rnr_tries >= q->rnr_retry) {
 		net_fault_set(n, number, IBV_WC_RNR_RETRY_EXC_ERR);

@@ -86,6 +86,11 @@ EXPORT uint32_t softrdma_sends_left(struct ibv_qp *ibqp)
 	return atomic_load(&q->sq_tail) - atomic_load(&q->sq_head);
 }
 
+EXPORT uint32_t softrdma_refusals(struct ibv_qp *ibqp)
+{
+	return sr_net_refusals(sr_qp(ibqp));
+}
+
 EXPORT int softrdma_on_the_wire(struct ibv_context *context)
 {
 	struct sr_context *ctx = sr_context(context);
