@@ -204,6 +204,7 @@ static void context_init(struct shadow_context *c, struct shadow_device *d, stru
 	c->device = d;
 	list_init(&c->pds);
 	list_init(&c->tds);
+	list_init(&c->xrcds);
 	list_init(&c->dms);
 	list_init(&c->mrs);
 	list_init(&c->mws);

@@ -48,6 +48,8 @@
  * Hence an executed send, read or atomic is never posted again, and one that was not executed always is. All completions met on the
  * way are kept with the queue and served first.
  *
+ * Extended connections (XRC): verbs_drain_xrc.c.
+ *
  * Unreliable connections and datagrams (UC, UD). A send completes when the wire has it, receive or not, so a sender is quiet when all of its sends have completed (an
  * unsignalled tail is closed as above; of datagrams by one to nobody). It is never posted again: nothing can come twice. What b gets of it no count
  * tells, for what finds no receive is dropped, there and then. For a connection P is still published, and R = P is the end; else, and for datagrams:
@@ -75,13 +77,9 @@
  *
  * Names: "verbs/q" + number + address -> struct side, one value a publication; the newest (highest round) counts.
  */
-#include "plugins/verbs/verbs_internal.h"
+#include "plugins/verbs/verbs_drain.h"
 
-#define PATIENCE 16
 #define NOT_SETTLED UINT64_MAX
-#define IDLE 3 /* rounds without an arrival, after which nothing is on the way to an unreliable queue pair */
-
-enum peer { PEER_UNKNOWN, PEER_APART, PEER_FAILED, PEER_CONNECTED };
 
 struct side_key {
 	char name[8];
@@ -102,11 +100,6 @@ static struct side_key key_of(uint32_t number, uint64_t address)
 	struct side_key k = { .name = "verbs/q", .address = address, .number = number };
 
 	return k;
-}
-
-static uint64_t outstanding(const struct verbs_ring *r)
-{
-	return atomic_load(&r->head) - atomic_load(&r->tail);
 }
 
 static void refresh(struct shadow_qp *qp)
@@ -200,7 +193,7 @@ static int needs_noop(struct shadow_qp *qp)
 {
 	const struct shadow_cq *cq = shadow_cq(qp->pub.send_cq);
 
-	return qp->real_state == IBV_QPS_RTS && outstanding(&qp->sq) &&
+	return qp->real_state == IBV_QPS_RTS && outstanding(&qp->sq) && !verbs_qp_is_xrc(qp) &&
 	       (is_unreliable(qp) || (qp->peer != PEER_APART &&
 				      (qp->peer != PEER_CONNECTED || qp->will_send == qp->two_sided))) &&
 	       !(ring_send(&qp->sq, atomic_load(&qp->sq.head) - 1)->flags & IBV_SEND_SIGNALED) &&
@@ -262,6 +255,8 @@ static int qp_quiet(struct shadow_qp *qp, unsigned int round)
 		return 0;
 	if (is_unreliable(qp))
 		return unreliable_quiet(qp, round);
+	if (verbs_qp_is_xrc(qp))
+		return verbs_xrc_quiet(qp, round);
 	switch (qp->peer) {
 	case PEER_CONNECTED:
 		return sends_quiet(qp) && qp->received == qp->will_receive;
@@ -274,8 +269,10 @@ static int qp_quiet(struct shadow_qp *qp, unsigned int round)
 
 static int qp_drain(struct shadow_qp *qp, unsigned int round, int *more)
 {
-	int named = qp->pub.qp_type != IBV_QPT_UD, r = 0; /* datagrams have no peer */
+	int named = qp->pub.qp_type != IBV_QPT_UD, quiet, r = 0; /* datagrams have no peer */
 
+	if (qp->opened)
+		return 0;
 	refresh(qp);
 	if (qp->real_state == IBV_QPS_SQD && outstanding(&qp->sq) && round >= PATIENCE)
 		return fermata_fail(-EOPNOTSUPP, "QP 0x%x is in state SQD with sends that have not completed, which cannot be saved yet",
@@ -291,7 +288,10 @@ static int qp_drain(struct shadow_qp *qp, unsigned int round, int *more)
 	}
 	if (named && (round == 0 || qp->said != qp->real_state || qp->told != receives_of(qp)))
 		r = publish_side(qp, round);
-	if (!qp_quiet(qp, round) || (round == 0 && verbs_qp_connected(qp->real_state))) {
+	quiet = qp_quiet(qp, round);
+	if (quiet < 0)
+		return quiet;
+	if (!quiet || (round == 0 && verbs_qp_connected(qp->real_state))) {
 		*more = 1;
 		if (!r && named && verbs_qp_connected(qp->real_state))
 			r = ask_side(qp);
@@ -310,6 +310,9 @@ int verbs_drain(unsigned int round)
 		list_each(cq, &c->cqs, link)
 			if (verbs_cq_keep(cq) < 0)
 				return -ENOMEM;
+		r = verbs_xrc_tell(c, round);
+		if (r)
+			return r;
 		list_each(qp, &c->qps, link) {
 			r = qp_drain(qp, round, &more);
 			if (r)

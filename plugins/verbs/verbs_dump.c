@@ -165,6 +165,7 @@ int verbs_dump(struct fermata_sink *sink)
 	struct verbs_record head = { .version = VERBS_RECORD_VERSION };
 	struct shadow_context *c;
 	struct shadow_channel *ch;
+	struct shadow_xrcd *x;
 	struct shadow_srq *srq;
 	struct shadow_dm *dm;
 	int r = verbs_cm_dump();
@@ -180,6 +181,8 @@ int verbs_dump(struct fermata_sink *sink)
 		list_each(ch, &c->channels, link)
 			settle_events(c, ch);
 		r = verbs_mw_settle(c);
+		list_each(x, &c->xrcds, link)
+			r = r ? r : verbs_xrcd_settle(x);
 		list_each(srq, &c->srqs, link)
 			r = r ? r : verbs_srq_settle(srq);
 		list_each(dm, &c->dms, link)

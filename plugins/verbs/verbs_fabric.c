@@ -66,15 +66,15 @@ uint32_t verbs_lkey_real(uint32_t key)
 	return key;
 }
 
-uint32_t verbs_rkey_real(const struct shadow_qp *qp, uint32_t key)
+uint32_t verbs_rkey_real(uint32_t pid, uint32_t key)
 {
 	struct entry *e;
 
 	table_each(e, verbs_rkeys, key)
-		if (!qp->peer_pid || e->pid == qp->peer_pid)
+		if (!pid || e->pid == pid)
 			return (uint32_t)e->value;
 	table_each(e, verbs_windows, key >> 8)
-		if (!qp->peer_pid || e->pid == qp->peer_pid)
+		if (!pid || e->pid == pid)
 			return ((uint32_t)e->value & ~0xffu) | ((key - (uint32_t)(e->value >> 32) + (uint32_t)e->value) & 0xff);
 	return key;
 }
@@ -131,6 +131,29 @@ uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address)
 	const struct entry *e = qpn_find(verbs_qpns, qpn, address);
 
 	return e ? (uint32_t)e->value : qpn;
+}
+
+int verbs_qpn_find(uint32_t qpn, uint64_t address, uint32_t *ret_real)
+{
+	const struct entry *e = qpn_find(verbs_qpns, qpn, address);
+
+	if (e)
+		*ret_real = (uint32_t)e->value;
+	return e != NULL;
+}
+
+uint32_t verbs_srqn_real(uint32_t number, uint64_t address, uint32_t *ret_pid)
+{
+	const struct entry *e = qpn_find(verbs_srqns, number, address);
+
+	if (e)
+		*ret_pid = e->pid;
+	return e ? (uint32_t)e->value : number;
+}
+
+int verbs_srqn_known(uint32_t number)
+{
+	return qpn_find(verbs_srqns, number, 0) != NULL;
 }
 
 uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address)

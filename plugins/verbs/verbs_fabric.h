@@ -5,7 +5,8 @@
 #include "plugins/verbs/verbs_shadow.h"
 
 uint32_t verbs_lkey_real(uint32_t key);
-uint32_t verbs_rkey_real(const struct shadow_qp *qp, uint32_t key);
+/* @pid: whose key it is; 0: not known. */
+uint32_t verbs_rkey_real(uint32_t pid, uint32_t key);
 /* A key, a queue pair number that the program (or, for numbers, a peer) knows by its old name. */
 int verbs_key_known(uint32_t lkey, uint32_t rkey);
 int verbs_qpn_known(uint32_t qpn);
@@ -20,6 +21,10 @@ void verbs_ah_real(struct ibv_ah_attr *ah);
 void verbs_gid_real(union ibv_gid *gid);
 /* The number of the queue pair that the program knows as @qpn at that address, and back; unknown ones stay. */
 uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address);
+int verbs_qpn_find(uint32_t qpn, uint64_t address, uint32_t *ret_real); /* 1: it has been published */
+/* The same of shared receive queues of extended connections; *ret_pid: whose it is, if that is known. */
+uint32_t verbs_srqn_real(uint32_t number, uint64_t address, uint32_t *ret_pid);
+int verbs_srqn_known(uint32_t number);
 uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address);
 uint16_t verbs_lid_virtual(uint16_t lid);
 /*

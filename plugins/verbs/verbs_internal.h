@@ -31,6 +31,7 @@ int verbs_srq_slots_make(struct shadow_srq *srq, uint32_t n, uint32_t max_sge);
 struct shadow_qp *verbs_srq_qp(const struct shadow_srq *srq, uint32_t number);
 int verbs_srq_attach(struct shadow_qp *qp); /* 0 or -ENOMEM */
 void verbs_srq_detach(struct shadow_qp *qp, uint32_t number);
+int verbs_srq_number(const struct shadow_srq *srq, uint32_t *ret); /* the device's; 0 or an errno */
 int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
 /* The remote half of a request, for the device of this life. */
@@ -65,6 +66,9 @@ void verbs_cq_ex_fill(struct verbs_context *v);
 void verbs_plain_fill(struct verbs_context *v);
 void verbs_domain_fill(struct verbs_context *v);
 void verbs_xrcd_fill(struct verbs_context *v);
+/* The shadow of a target of another process, which has no device's object yet; NULL with errno. */
+struct shadow_qp *verbs_qp_opened(struct ibv_context *context, const struct ibv_qp_open_attr *attr);
+void verbs_qp_free(struct shadow_qp *qp);
 void verbs_mr_fill(struct verbs_context *v);
 void verbs_dm_fill(struct verbs_context *v);
 struct ibv_srq *verbs_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *init);
@@ -113,7 +117,7 @@ extern int verbs_own_status HIDDEN;
 void verbs_qp_real_set(struct shadow_qp *qp, struct ibv_qp *real);
 /* Draws until the number is none that a peer may still know for another queue pair. */
 struct ibv_qp *verbs_qp_create_new(struct shadow_qp *qp, struct ibv_qp_cap *cap);
-void verbs_qp_allow_noop(struct ibv_qp_attr *real, int mask);
+void verbs_qp_allow_noop(const struct shadow_qp *qp, struct ibv_qp_attr *real, int mask);
 
 /* ---- restart ---- */
 int verbs_devices_renew(void);
@@ -136,6 +140,9 @@ int verbs_ah_recreate(struct shadow_ah *ah);
 int verbs_qp_refill(struct shadow_qp *qp);
 int verbs_dm_settle(struct shadow_dm *dm);
 void verbs_dm_resume(void); /* the copies go */
+int verbs_xrcd_settle(const struct shadow_xrcd *x); /* at the dump */
+int verbs_xrcd_recreate(struct shadow_context *c, struct shadow_xrcd *x);
+void verbs_qp_reopen(struct shadow_qp *qp);
 int verbs_srq_settle(struct shadow_srq *srq); /* at the dump */
 int verbs_srq_recreate(struct shadow_context *c, struct shadow_srq *srq);
 int verbs_srq_refill(struct shadow_srq *srq);
@@ -165,6 +172,9 @@ int verbs_plain_quiesce(void);
 int verbs_events_settle(struct shadow_context *c);
 int verbs_events_tell(struct shadow_context *c);
 int verbs_drain(unsigned int round);
+/* verbs_drain_xrc.c: what shared receive queues have left; whether an initiator is quiet: 1, 0, or -errno. */
+int verbs_xrc_tell(struct shadow_context *c, unsigned int round);
+int verbs_xrc_quiet(struct shadow_qp *qp, unsigned int round);
 int verbs_dump(struct fermata_sink *sink);
 
 /* ---- waiting for events: verbs_async.c ---- */

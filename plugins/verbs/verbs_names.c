@@ -7,7 +7,7 @@
 #include "plugins/verbs/verbs_table.h"
 
 struct table *verbs_lkeys, *verbs_rkeys, *verbs_qpns, *verbs_ports, *verbs_real_qpns, *verbs_real_ports;
-struct table *verbs_windows;
+struct table *verbs_windows, *verbs_srqns;
 
 struct qp_chunk {
 	uint32_t pid, count;
@@ -25,7 +25,7 @@ struct mr_chunk {
 };
 _Static_assert(sizeof(struct qp_chunk) <= 1024 && sizeof(struct mr_chunk) <= 1024, "a name's value");
 
-static const char name_port[] = "verbs/port", name_qp[] = "verbs/qp", name_mr[] = "verbs/mr", name_mw[] = "verbs/mw";
+static const char name_port[] = "verbs/port", name_qp[] = "verbs/qp", name_mr[] = "verbs/mr", name_mw[] = "verbs/mw", name_srq[] = "verbs/srq";
 
 static void table_insert(struct table *t, const struct entry *e)
 {
@@ -83,6 +83,20 @@ static int publish_ports(const struct shadow_device *d)
 	return r;
 }
 
+static int number_publish(const char *name, size_t len, struct qp_chunk *chunk, uint32_t virtual, uint32_t real, uint64_t address)
+{
+	int r = 0;
+
+	chunk->qp[chunk->count].virtual = virtual;
+	chunk->qp[chunk->count].real = real;
+	chunk->qp[chunk->count].address = address;
+	if (++chunk->count == ARRAY_SIZE(chunk->qp)) {
+		r = fermata_publish(name, len, chunk, sizeof(*chunk));
+		chunk->count = 0;
+	}
+	return r;
+}
+
 static int publish_qps(const struct shadow_context *c)
 {
 	struct qp_chunk chunk = { .pid = fermata_pid() };
@@ -93,17 +107,29 @@ static int publish_qps(const struct shadow_context *c)
 		unsigned int gid = qp->attr_mask & IBV_QP_AV ? qp->attr.ah_attr.grh.sgid_index : 0;
 		const struct verbs_port *port = verbs_qp_port(qp);
 
-		chunk.qp[chunk.count].virtual = qp->pub.qp_num;
-		chunk.qp[chunk.count].real = qp->real->qp_num;
-		chunk.qp[chunk.count].address = verbs_port_address(port, port->virtual_lid ? 0 : gid);
-		if (++chunk.count < ARRAY_SIZE(chunk.qp))
-			continue;
-		r = fermata_publish(name_qp, sizeof(name_qp), &chunk, sizeof(chunk));
-		chunk.count = 0;
-		if (r)
-			return r;
+		if (!r && !qp->opened)
+			r = number_publish(name_qp, sizeof(name_qp), &chunk, qp->pub.qp_num, qp->real->qp_num,
+					   verbs_port_address(port, port->virtual_lid ? 0 : gid));
 	}
-	return chunk.count ? fermata_publish(name_qp, sizeof(name_qp), &chunk, sizeof(chunk)) : 0;
+	return !r && chunk.count ? fermata_publish(name_qp, sizeof(name_qp), &chunk, sizeof(chunk)) : r;
+}
+
+/* At each port of the device: a shared queue belongs to none. */
+static int publish_srqs(const struct shadow_context *c)
+{
+	struct qp_chunk chunk = { .pid = fermata_pid() };
+	struct shadow_srq *srq;
+	uint32_t real;
+	int r = 0;
+
+	list_each(srq, &c->srqs, link) {
+		if (!srq->xrcd)
+			continue;
+		r = r ? r : -verbs_srq_number(srq, &real);
+		for (unsigned int port = 1; !r && port <= c->device->ports; port++)
+			r = number_publish(name_srq, sizeof(name_srq), &chunk, srq->number, real, verbs_port_address(&c->device->port[port], 0));
+	}
+	return !r && chunk.count ? fermata_publish(name_srq, sizeof(name_srq), &chunk, sizeof(chunk)) : r;
 }
 
 static int key_publish(const char *name, size_t len, struct mr_chunk *chunk, uint32_t virtual, uint32_t real)
@@ -168,12 +194,16 @@ int verbs_fabric_publish(void)
 		if (!r)
 			r = publish_qps(c);
 		if (!r)
+			r = publish_srqs(c);
+		if (!r)
 			r = publish_keys(c);
 	}
 	if (!r)
 		r = fermata_ask(name_port, sizeof(name_port));
 	if (!r)
 		r = fermata_ask(name_qp, sizeof(name_qp));
+	if (!r)
+		r = fermata_ask(name_srq, sizeof(name_srq));
 	if (!r)
 		r = fermata_ask(name_mr, sizeof(name_mr));
 	if (!r)
@@ -211,18 +241,18 @@ static int learn_ports(void)
 	return r;
 }
 
-static int learn_qps(void)
+/* @back: by the names of this life; or NULL. */
+static int learn_numbers(const char *name, size_t name_len, struct table **into, struct table **back)
 {
 	const struct qp_chunk *chunk;
 	size_t len;
 	int r = 0;
 
-	for (unsigned int i = 0; (chunk = fermata_resolve(name_qp, sizeof(name_qp), i, &len)); i++)
+	for (unsigned int i = 0; (chunk = fermata_resolve(name, name_len, i, &len)); i++)
 		for (uint32_t q = 0; !r && len == sizeof(*chunk) && q < chunk->count && q < ARRAY_SIZE(chunk->qp); q++) {
-			r = table_add(&verbs_qpns, chunk->qp[q].virtual, chunk->qp[q].real, chunk->qp[q].address, chunk->pid);
-			if (!r)
-				r = table_add(&verbs_real_qpns, chunk->qp[q].real, chunk->qp[q].virtual, chunk->qp[q].address,
-					      chunk->pid);
+			r = table_add(into, chunk->qp[q].virtual, chunk->qp[q].real, chunk->qp[q].address, chunk->pid);
+			if (!r && back)
+				r = table_add(back, chunk->qp[q].real, chunk->qp[q].virtual, chunk->qp[q].address, chunk->pid);
 		}
 	return r;
 }
@@ -261,10 +291,13 @@ int verbs_fabric_learn(void)
 	fermata_free(verbs_real_qpns);
 	fermata_free(verbs_rkeys);
 	fermata_free(verbs_windows);
-	verbs_qpns = verbs_real_qpns = verbs_rkeys = verbs_windows = NULL;
+	fermata_free(verbs_srqns);
+	verbs_qpns = verbs_real_qpns = verbs_rkeys = verbs_windows = verbs_srqns = NULL;
 	r = learn_ports();
 	if (!r)
-		r = learn_qps();
+		r = learn_numbers(name_qp, sizeof(name_qp), &verbs_qpns, &verbs_real_qpns);
+	if (!r)
+		r = learn_numbers(name_srq, sizeof(name_srq), &verbs_srqns, NULL);
 	if (!r)
 		r = learn_keys(name_mr, sizeof(name_mr), &verbs_rkeys, 0);
 	if (!r)

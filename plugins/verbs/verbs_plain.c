@@ -1,26 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Objects that programs can use but that are not saved yet: queue pairs of extended connections or with creation flags, shared receive queues of such connections;
- * domains of extended connections, completion queues with time stamps, which are counted. They are shadows as
+ * Objects that programs can use but that are not saved yet: queue pairs and shared receive queues of kinds that no constant of verbs.h had when this was written;
+ * completion queues with time stamps, which are counted. They are shadows as
  * the others are, and work is posted and completed as theirs; a checkpoint while one is there is refused. No state.
  */
 #include "plugins/verbs/verbs_internal.h"
 
 static const char *const kinds[UNSAVED_KINDS] = {
-	[UNSAVED_XRCD] = "a domain of extended connections (XRC)",
 	[UNSAVED_CQ] = "a completion queue of a special kind (time stamps, overrun, domain)",
 };
-
-static const char *kind_of(const struct shadow_qp *qp)
-{
-	switch ((int)qp->pub.qp_type) {
-	case IBV_QPT_XRC_SEND:
-	case IBV_QPT_XRC_RECV:
-		return "of an extended connection (XRC)";
-	default:
-		return "of a special kind";
-	}
-}
 
 int verbs_plain_quiesce(void)
 {
@@ -34,10 +22,10 @@ int verbs_plain_quiesce(void)
 		list_each(qp, &c->qps, link)
 			if (qp->plain || qp->attr_mask & IBV_QP_ALT_PATH)
 				return fermata_fail(-EOPNOTSUPP, "QP 0x%x on %s is %s, which cannot be saved yet", qp->pub.qp_num, device,
-						    qp->plain ? kind_of(qp) : "one with an alternate path");
+						    qp->plain ? "of a special kind" : "one with an alternate path");
 		list_each(srq, &c->srqs, link)
 			if (srq->special)
-				return fermata_fail(-EOPNOTSUPP, "there is a shared receive queue of extended connections (XRC) on %s, which "
+				return fermata_fail(-EOPNOTSUPP, "there is a shared receive queue of a special kind on %s, which "
 						    "cannot be saved yet", device);
 		for (int k = 0; k < UNSAVED_KINDS; k++)
 			if (atomic_load(&c->unsaved[k]))

@@ -92,18 +92,22 @@ static void translate_bind(struct ibv_send_wr *wr)
 /* The remote half of a request, for the device of this life. */
 void verbs_remote_real(const struct shadow_qp *qp, struct ibv_send_wr *wr)
 {
+	uint32_t pid = qp->peer_pid;
+
+	if (qp->sq.translate & VERBS_TRANSLATE_XRC)
+		wr->qp_type.xrc.remote_srqn = verbs_srqn_real(wr->qp_type.xrc.remote_srqn, verbs_address(&qp->attr.ah_attr), &pid);
 	switch (wr->opcode) {
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		wr->wr.atomic.rkey = verbs_rkey_real(qp, wr->wr.atomic.rkey);
+		wr->wr.atomic.rkey = verbs_rkey_real(pid, wr->wr.atomic.rkey);
 		break;
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 	case IBV_WR_RDMA_READ:
-		wr->wr.rdma.rkey = verbs_rkey_real(qp, wr->wr.rdma.rkey);
+		wr->wr.rdma.rkey = verbs_rkey_real(pid, wr->wr.rdma.rkey);
 		break;
 	case IBV_WR_SEND_WITH_INV:
-		wr->invalidate_rkey = verbs_rkey_real(qp, wr->invalidate_rkey);
+		wr->invalidate_rkey = verbs_rkey_real(pid, wr->invalidate_rkey);
 		break;
 	case IBV_WR_LOCAL_INV:
 		wr->invalidate_rkey = verbs_mw_own_real(qp->pub.context, wr->invalidate_rkey);
@@ -150,6 +154,8 @@ static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t pos
 		ring_send(q, position)->qkey = wr->wr.ud.remote_qkey;
 		verbs_ud_real(to);
 	}
+	if (q->translate & VERBS_TRANSLATE_XRC && !send_of_window(wr->opcode))
+		ring_send(q, position)->qkey = wr->qp_type.xrc.remote_srqn;
 	if (!(q->translate & VERBS_TRANSLATE_KEYS))
 		return 0;
 	verbs_remote_real(qp, to);

@@ -6,9 +6,11 @@
  * The device's send queue is asked for one request more than the program's: the slot of the drain's no-op. Where the device cannot,
  * the no-op must find a free slot.
  *
- * Extended connections, and those with creation flags, are not saved yet: they are passed through (verbs_plain.c).
+ * What only the extended call can say of a queue pair is kept beside its attributes: creation flags, and the domain of an extended connection's target.
  */
 #include "plugins/verbs/verbs_internal.h"
+
+#define MORE_SAVED (uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS)
 
 static int ring_init(struct verbs_ring *r, uint32_t capacity, uint32_t reserve, uint32_t max_sge, uint32_t max_inline,
 		     size_t header)
@@ -65,7 +67,7 @@ static int qp_init(struct shadow_qp *qp, struct ibv_qp_init_attr *attr, const st
 	return r;
 }
 
-static void qp_free(struct shadow_qp *qp)
+void verbs_qp_free(struct shadow_qp *qp)
 {
 	if (!qp)
 		return;
@@ -73,6 +75,38 @@ static void qp_free(struct shadow_qp *qp)
 	verbs_free_aligned(qp->rq.slots);
 	fermata_free(qp->builder);
 	verbs_free_aligned(qp);
+}
+
+static int type_is_saved(enum ibv_qp_type type)
+{
+	return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD || type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+}
+
+static void more_note(struct shadow_qp *qp, const struct ibv_qp_init_attr_ex *ex)
+{
+	qp->more = ex->comp_mask & ~(uint32_t)IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	qp->xrcd = ex->comp_mask & IBV_QP_INIT_ATTR_XRCD ? ex->xrcd : NULL;
+	qp->create_flags = ex->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS ? ex->create_flags : 0;
+}
+
+struct shadow_qp *verbs_qp_opened(struct ibv_context *context, const struct ibv_qp_open_attr *attr)
+{
+	struct shadow_qp *qp = verbs_alloc_aligned(sizeof(*qp));
+
+	if (!qp) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	qp->pub.context = context;
+	qp->pub.qp_context = attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT ? attr->qp_context : NULL;
+	qp->pub.qp_num = attr->qp_num;
+	qp->pub.qp_type = qp->init.qp_type = IBV_QPT_XRC_RECV;
+	pthread_mutex_init(&qp->pub.mutex, NULL);
+	pthread_cond_init(&qp->pub.cond, NULL);
+	qp->xrcd = attr->xrcd;
+	qp->opened = 1;
+	list_init(&qp->groups);
+	return qp;
 }
 
 /* @ex: what @attr cannot say, or NULL. */
@@ -91,8 +125,10 @@ static struct shadow_qp *qp_create(struct ibv_context *context, struct ibv_pd *p
 	qp->pub.pd = pd;
 	qp->init = *attr;
 	qp->asked = ex;
+	if (ex)
+		more_note(qp, ex);
 	qp->reserve = attr->qp_type != IBV_QPT_XRC_RECV && attr->cap.max_send_wr != UINT32_MAX;
-	qp->plain = (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD) || ex;
+	qp->plain = !type_is_saved(attr->qp_type) || qp->more & ~MORE_SAVED;
 	list_init(&qp->groups);
 	verbs_qp_real_set(qp, verbs_qp_create_new(qp, &cap));
 	if (!qp->real && qp->reserve) {
@@ -100,14 +136,14 @@ static struct shadow_qp *qp_create(struct ibv_context *context, struct ibv_pd *p
 		verbs_qp_real_set(qp, verbs_qp_create_new(qp, &cap));
 	}
 	if (!qp->real) {
-		qp_free(qp);
+		verbs_qp_free(qp);
 		return NULL;
 	}
 	qp->asked = NULL;
 	r = qp_init(qp, attr, &cap);
 	if (r) {
 		verbs_backend.ibv_destroy_qp(qp->real);
-		qp_free(qp);
+		verbs_qp_free(qp);
 		errno = -r;
 		return NULL;
 	}
@@ -236,12 +272,12 @@ EXPORT int ibv_modify_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask)
 	fermata_device_enter();
 	real = *attr;
 	if (!qp->plain)
-		verbs_qp_allow_noop(&real, mask);
+		verbs_qp_allow_noop(qp, &real, mask);
 	if (verbs_moved)
 		verbs_peer_real(qp, &real, mask, 0);
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
 		told_keep(qp);
-	r = verbs_backend.ibv_modify_qp(qp->real, &real, mask);
+	r = qp->real ? verbs_backend.ibv_modify_qp(qp->real, &real, mask) : EINVAL;
 	if (!r) {
 		if (mask & IBV_QP_STATE) {
 			if (attr->qp_state == IBV_QPS_RESET)
@@ -260,6 +296,11 @@ EXPORT int ibv_query_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask, st
 	int r;
 
 	VERBS_PASS(ibv_query_qp, EOPNOTSUPP, p, attr, mask, init);
+	if (!qp->real) { /* of a process that is gone */
+		*attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR, .cur_qp_state = IBV_QPS_ERR };
+		*init = qp->init;
+		return 0;
+	}
 	r = VERBS_DEVICE(verbs_backend.ibv_query_qp(qp->real, attr, mask, init));
 	if (r)
 		return r;
@@ -284,9 +325,12 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *p)
 	VERBS_PASS(ibv_destroy_qp, EOPNOTSUPP, p);
 	fermata_device_enter();
 	told_keep(qp);
-	number = qp->real->qp_num;
-	r = verbs_backend.ibv_destroy_qp(qp->real);
-	if (!r) {
+	number = qp->real ? qp->real->qp_num : 0;
+	r = qp->real ? verbs_backend.ibv_destroy_qp(qp->real) : 0;
+	if (!r && qp->opened) {
+		verbs_list_del(&qp->link);
+		verbs_qp_free(qp);
+	} else if (!r) {
 		if (p->srq)
 			verbs_srq_detach(qp, number);
 		verbs_groups_forget(qp);
@@ -296,7 +340,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *p)
 		verbs_mw_orphan(qp);
 		verbs_handle_drop(qp);
 		verbs_list_del(&qp->link);
-		qp_free(qp);
+		verbs_qp_free(qp);
 	}
 	fermata_device_leave();
 	return r;

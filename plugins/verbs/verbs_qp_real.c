@@ -12,6 +12,8 @@ void verbs_qp_real_set(struct shadow_qp *qp, struct ibv_qp *real)
 	qp->sq.translate = qp->rq.translate = verbs_moved ? VERBS_TRANSLATE_KEYS : 0;
 	if (qp->init.qp_type == IBV_QPT_UD)
 		qp->sq.translate |= VERBS_TRANSLATE_AH;
+	if (qp->init.qp_type == IBV_QPT_XRC_SEND)
+		qp->sq.translate |= VERBS_TRANSLATE_XRC;
 	if (!real)
 		return;
 	qp->sq.post_send = real->context->ops.post_send;
@@ -23,10 +25,14 @@ static struct ibv_qp *real_create_ex(struct shadow_qp *qp, struct ibv_qp_cap *ca
 {
 	struct ibv_context *real = shadow_context(qp->pub.context)->real;
 	struct ibv_qp *(*create)(struct ibv_context *, struct ibv_qp_init_attr_ex *) = VERBS_REAL_OP(real, create_qp_ex);
-	struct ibv_qp_init_attr_ex x = *qp->asked;
+	struct ibv_qp_init_attr_ex x = { .send_cq = qp->init.send_cq, .recv_cq = qp->init.recv_cq, .srq = qp->init.srq, .cap = qp->init.cap,
+					 .qp_type = qp->init.qp_type, .sq_sig_all = qp->init.sq_sig_all, .pd = qp->pub.pd,
+					 .xrcd = qp->xrcd, .create_flags = qp->create_flags };
 	struct ibv_qp *made;
 
-	x.comp_mask &= ~(uint32_t)IBV_QP_INIT_ATTR_SEND_OPS_FLAGS; /* the device's own are not used: verbs_qp_ex.c */
+	if (qp->asked)
+		x = *qp->asked;
+	x.comp_mask = qp->more; /* without the device's own operations, which are not used: verbs_qp_ex.c */
 	x.qp_context = qp;
 	x.send_cq = x.send_cq ? shadow_cq(x.send_cq)->real : NULL;
 	x.recv_cq = x.recv_cq ? shadow_cq(x.recv_cq)->real : NULL;
@@ -44,7 +50,7 @@ static struct ibv_qp *real_create(struct shadow_qp *qp, struct ibv_qp_cap *cap)
 	struct ibv_qp_init_attr init = qp->init;
 	struct ibv_qp *real;
 
-	if (qp->asked)
+	if (qp->asked || qp->more)
 		return real_create_ex(qp, cap);
 	init.qp_context = qp;
 	init.send_cq = init.send_cq ? shadow_cq(init.send_cq)->real : NULL;
@@ -75,9 +81,9 @@ struct ibv_qp *verbs_qp_create_new(struct shadow_qp *qp, struct ibv_qp_cap *cap)
  * The drain's no-op is an RDMA WRITE of no bytes: a queue pair that its program opened for READ alone would answer it with an error. It touches no
  * memory; what may be written is still a matter of the keys.
  */
-void verbs_qp_allow_noop(struct ibv_qp_attr *real, int mask)
+void verbs_qp_allow_noop(const struct shadow_qp *qp, struct ibv_qp_attr *real, int mask)
 {
-	if (mask & IBV_QP_ACCESS_FLAGS)
+	if (mask & IBV_QP_ACCESS_FLAGS && !verbs_qp_is_xrc(qp))
 		real->qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
 }
 
@@ -86,7 +92,7 @@ static int modify(struct shadow_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_st
 	int r;
 
 	attr->qp_state = to;
-	verbs_qp_allow_noop(attr, mask);
+	verbs_qp_allow_noop(qp, attr, mask);
 	r = VERBS_DEVICE(verbs_backend.ibv_modify_qp(qp->real, attr, mask | IBV_QP_STATE));
 	return r ? fermata_fail(-r, "QP 0x%x cannot be brought to state %d again (error %d)", qp->pub.qp_num, to, r) : 0;
 }
@@ -97,6 +103,10 @@ int verbs_qp_recreate(struct shadow_context *c, struct shadow_qp *qp)
 	struct ibv_qp_cap cap;
 
 	qp->nobody = NULL;
+	if (qp->opened) { /* later: verbs_qp_reopen */
+		qp->real = NULL;
+		return 0;
+	}
 	fermata_device_enter();
 	verbs_qp_real_set(qp, real_create(qp, &cap));
 	fermata_device_leave();
@@ -147,11 +157,16 @@ int verbs_qp_reconnect(struct shadow_qp *qp)
 	const int responds = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	const int retries = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	enum ibv_qp_type type = qp->pub.qp_type;
-	int rtr = (type == IBV_QPT_UD ? 0 : connects) | (type == IBV_QPT_RC ? responds : 0);
-	int rts = IBV_QP_SQ_PSN | (type == IBV_QPT_RC ? retries : 0);
+	int rtr = (type == IBV_QPT_UD ? 0 : connects) | (type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV ? responds : 0);
+	int rts = IBV_QP_SQ_PSN | (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND ? retries : 0) |
+		  (type == IBV_QPT_XRC_RECV ? qp->attr_mask & IBV_QP_TIMEOUT : 0);
 	struct ibv_qp_attr attr = qp->attr;
 	int r = 0;
 
+	if (qp->opened) {
+		verbs_qp_reopen(qp);
+		return 0;
+	}
 	r = verbs_groups_join(qp);
 	if (r || qp->real_state == IBV_QPS_RESET)
 		return r;

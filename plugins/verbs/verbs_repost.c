@@ -78,6 +78,8 @@ static void send_again(struct shadow_qp *qp, struct verbs_send *s, struct ibv_se
 		wr->wr.rdma.remote_addr = s->remote_addr;
 		wr->wr.rdma.rkey = s->rkey;
 	}
+	if (qp->pub.qp_type == IBV_QPT_XRC_SEND)
+		wr->qp_type.xrc.remote_srqn = s->qkey;
 	verbs_remote_real(qp, wr);
 	if (s->flags & IBV_SEND_INLINE) {
 		sges[0] = (struct ibv_sge){ (uintptr_t)send_inline(&qp->sq, s), s->inline_length, 0 };

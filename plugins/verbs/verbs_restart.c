@@ -2,7 +2,7 @@
 /*
  * The restart: every shadow gets a new object of the device, in the order in which they depend on each other.
  *
- *   RECREATE    device, context, TD, DM, PD, MR, MW (type 1: bound), channel, CQ, SRQ, QP (to INIT); publish what the old names mean now
+ *   RECREATE    device, context, TD, XRCD, DM, PD, MR, MW (type 1: bound), channel, CQ, SRQ, QP (to INIT); publish what the old names mean now
  *   RECONNECT   learn everybody's names; arm or raise events; AH; receives; QP to RTR, RTS with the newest attributes, MW of type 2 bound
  *   REFILL      every receive of the job is posted: the sends that were not executed, in their order
  *
@@ -56,11 +56,14 @@ static int context_recreate(struct shadow_context *c)
 	struct shadow_qp *qp;
 	struct shadow_pd *pd;
 	struct shadow_td *td;
+	struct shadow_xrcd *x;
 	struct shadow_dm *dm;
 	int r = verbs_context_recreate(c);
 
 	list_each(td, &c->tds, link)
 		r = r ? r : verbs_td_recreate(c, td);
+	list_each(x, &c->xrcds, link)
+		r = r ? r : verbs_xrcd_recreate(c, x);
 	list_each(dm, &c->dms, link)
 		r = r ? r : verbs_dm_recreate(c, dm);
 	list_each(pd, &c->pds, link)

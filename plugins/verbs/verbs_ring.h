@@ -11,6 +11,7 @@ struct shadow_qp;
 enum {
 	VERBS_TRANSLATE_KEYS = 1, /* they differ: verbs_moved */
 	VERBS_TRANSLATE_AH = 2,	  /* a datagram's address handle is a shadow */
+	VERBS_TRANSLATE_XRC = 4,  /* requests name a shared receive queue */
 };
 
 /*
@@ -55,7 +56,7 @@ struct verbs_send {
 	uint32_t imm;
 	uint64_t compare_add, swap;
 	uint32_t inline_length;
-	uint32_t qkey; /* of a datagram, whose handle is remote_addr, and number rkey */
+	uint32_t qkey; /* of a datagram, whose handle is remote_addr, and number rkey; XRC: the number of the shared receive queue */
 	uint64_t region; /* of a binding: its shadow; swap: the window's, compare_add: the length, qkey: the rights, imm: the binding's number */
 	struct ibv_sge sge[];
 };

@@ -40,8 +40,8 @@ struct shadow_device {
 	struct list link;
 };
 
-/* Kinds of objects, besides queue pairs, shared receive queues and address handles, that a checkpoint cannot save yet. */
-enum verbs_unsaved { UNSAVED_XRCD, UNSAVED_CQ, UNSAVED_KINDS };
+/* Kinds of objects, besides queue pairs and shared receive queues, that a checkpoint cannot save yet. */
+enum verbs_unsaved { UNSAVED_CQ, UNSAVED_KINDS };
 
 struct shadow_context {
 	char below[256];	 /* operations of newer headers: absent */
@@ -50,7 +50,7 @@ struct shadow_context {
 	struct ibv_context *real;
 	struct shadow_device *device;
 	struct list link;
-	struct list pds, tds, dms, mrs, mws, channels, cqs, srqs, qps, ahs;
+	struct list pds, tds, xrcds, dms, mrs, mws, channels, cqs, srqs, qps, ahs;
 	_Atomic uint32_t unsaved[UNSAVED_KINDS]; /* verbs_plain.c */
 	struct lock async_lock;
 	int status; /* at the checkpoint: F_GETFL of the asynchronous descriptor, or -1 */
@@ -71,6 +71,10 @@ struct shadow_xrcd {
 	struct ibv_xrcd pub;
 	char behind[48];
 	struct ibv_xrcd *real;
+	struct ibv_xrcd_init_attr attr;
+	uint64_t dev, ino; /* the file that it was opened by, and its name */
+	char path[256];
+	struct list link;
 };
 
 /* What a window is bound to: the newest of the bindings that were executed. */
@@ -183,7 +187,11 @@ struct shadow_srq {
 		char room[256];
 	};
 	struct ibv_srq *real;
-	int special;		  /* of extended connections */
+	int special;		  /* of a kind that is not saved yet */
+	struct ibv_xrcd *xrcd;	  /* of extended connections: their domain, the queue of its completions, and its number; or NULL */
+	struct ibv_cq *cq;
+	uint32_t number;
+	uint32_t told;		  /* at the drain: what was last published of `posted` */
 	uint32_t handle;	  /* upper half of the wr_ids that the device is given */
 	struct ibv_srq_attr attr; /* as the device gave it first */
 	struct lock lock;	  /* all below */
@@ -221,6 +229,11 @@ struct shadow_qp {
 	struct verbs_ring sq, rq;
 	struct verbs_builder *builder; /* of one with ibv_wr_*: verbs_qp_ex.c */
 	const struct ibv_qp_init_attr_ex *asked; /* while it is made: what qp->init cannot say */
+	/* what a restart needs of that */
+	uint32_t more; /* enum ibv_qp_init_attr_mask; 0: the plain call makes it */
+	uint32_t create_flags;
+	struct ibv_xrcd *xrcd;
+	uint32_t opened; /* another's target: verbs_xrcd.c. real: NULL when that is gone */
 	struct ibv_qp *real;
 	uint32_t reserve; /* 1: the device's queue has a slot more than the program knows */
 	struct list groups;    /* multicast: verbs_datagram.c */
@@ -243,6 +256,9 @@ struct shadow_qp {
 	uint64_t peer_sends;		  /* two-sided that the peer ever posted */
 	uint64_t seen;			  /* `received` in the last round, and for how many rounds it has been that */
 	uint32_t idle;
+	uint64_t left;	   /* XRC: sends that the device had in the last round; */
+	uint32_t blocked;  /* the queue that the first of them is for is known to be empty, */
+	uint32_t refusals; /* and how often that had been answered when it became known */
 	uint64_t pending;		  /* position of the first send that was not executed */
 	struct shadow_mw *windows;	  /* of type 2 that are bound to it, at the checkpoint */
 	struct list link;
@@ -274,6 +290,11 @@ static inline struct shadow_qp *shadow_qp(struct ibv_qp *p) { return container_o
 static inline void verbs_unsaved_add(struct ibv_context *context, enum verbs_unsaved kind, int n)
 {
 	atomic_fetch_add(&shadow_context(context)->unsaved[kind], (uint32_t)n);
+}
+
+static inline int verbs_qp_is_xrc(const struct shadow_qp *qp)
+{
+	return qp->pub.qp_type == IBV_QPT_XRC_SEND || qp->pub.qp_type == IBV_QPT_XRC_RECV;
 }
 
 /* The state of a queue pair that its attributes say; IBV_QPS_* */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shared receive queues: their making, and their names. Their work is in verbs_srq_post.c. Those of extended connections are not saved yet
- * (verbs_plain.c).
+ * Shared receive queues: their making, and their names. Their work is in verbs_srq_post.c. Those of extended connections have a number besides, which
+ * is kept, and a completion queue of their own.
  *
  * The table of queues is changed under verbs_lock and read without: an entry is set before its handle is known to the device. A handle's generation
  * tells completions of a queue that is gone.
@@ -54,12 +54,13 @@ static void srq_free(struct shadow_srq *srq)
 }
 
 /* One that the plain call can make is made by it, for a device may have no other. */
-static struct ibv_srq *real_create(struct ibv_context *real, struct ibv_srq_init_attr_ex *x)
+static struct ibv_srq *real_create(struct shadow_srq *srq, struct ibv_context *real, struct ibv_srq_init_attr_ex *x)
 {
 	struct ibv_srq *(*create)(struct ibv_context *, struct ibv_srq_init_attr_ex *) = VERBS_REAL_OP(real, create_srq_ex);
-	struct ibv_srq_init_attr init = { .srq_context = x->srq_context, .attr = x->attr };
-	struct ibv_srq *srq;
+	struct ibv_srq_init_attr init = { .srq_context = srq, .attr = x->attr };
+	struct ibv_srq *made;
 
+	x->srq_context = srq;
 	if (x->comp_mask & IBV_SRQ_INIT_ATTR_PD)
 		x->pd = shadow_pd(x->pd)->real;
 	if (x->comp_mask & IBV_SRQ_INIT_ATTR_XRCD)
@@ -68,9 +69,38 @@ static struct ibv_srq *real_create(struct ibv_context *real, struct ibv_srq_init
 		x->cq = shadow_cq(x->cq)->real;
 	if (x->comp_mask != IBV_SRQ_INIT_ATTR_PD)
 		return create ? create(real, x) : verbs_unsupported();
-	srq = verbs_backend.ibv_create_srq(x->pd, &init);
+	made = verbs_backend.ibv_create_srq(x->pd, &init);
 	x->attr = init.attr;
-	return srq;
+	return made;
+}
+
+#define EXTENDED (uint32_t)(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ)
+
+int verbs_srq_number(const struct shadow_srq *srq, uint32_t *ret)
+{
+	int (*get)(struct ibv_srq *, uint32_t *) = VERBS_REAL_OP(srq->real->context, get_srq_num);
+
+	return get ? VERBS_DEVICE(get(srq->real, ret)) : EOPNOTSUPP;
+}
+
+/* One whose number is none that a peer may still know for another queue: as verbs_qp_create_new. */
+static struct ibv_srq *create_new(struct shadow_srq *srq, struct ibv_context *real, struct ibv_srq_init_attr_ex *init)
+{
+	struct ibv_srq_init_attr_ex x = *init;
+	struct ibv_srq *drawn[64];
+	unsigned int n = 0;
+
+	srq->real = real_create(srq, real, &x);
+	while (srq->real && srq->xrcd && !verbs_srq_number(srq, &srq->number) && verbs_moved && verbs_srqn_known(srq->number) &&
+	       n < ARRAY_SIZE(drawn)) {
+		drawn[n++] = srq->real;
+		x = *init;
+		srq->real = real_create(srq, real, &x);
+	}
+	while (n)
+		verbs_backend.ibv_destroy_srq(drawn[--n]);
+	*init = x;
+	return srq->real;
 }
 
 static int srq_init(struct shadow_srq *srq, struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
@@ -80,10 +110,12 @@ static int srq_init(struct shadow_srq *srq, struct ibv_context *context, struct 
 
 	if (init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE && init.srq_type == IBV_SRQT_BASIC)
 		init.comp_mask &= ~(uint32_t)IBV_SRQ_INIT_ATTR_TYPE;
-	srq->special = init.comp_mask != IBV_SRQ_INIT_ATTR_PD;
-	init.srq_context = srq;
-	srq->real = real_create(shadow_context(context)->real, &init);
-	if (!srq->real)
+	if (init.comp_mask == EXTENDED && init.srq_type == IBV_SRQT_XRC) {
+		srq->xrcd = attr->xrcd;
+		srq->cq = attr->cq;
+	}
+	srq->special = init.comp_mask != IBV_SRQ_INIT_ATTR_PD && !srq->xrcd;
+	if (!create_new(srq, shadow_context(context)->real, &init))
 		return -errno;
 	r = verbs_srq_slots_make(srq, init.attr.max_wr, init.attr.max_sge);
 	if (!r)
@@ -135,10 +167,10 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 
 int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *number)
 {
-	struct ibv_srq *real = shadow_srq(srq)->real;
-	int (*get)(struct ibv_srq *, uint32_t *) = VERBS_REAL_OP(real->context, get_srq_num);
-
-	return get ? VERBS_DEVICE(get(real, number)) : EOPNOTSUPP;
+	if (!shadow_srq(srq)->xrcd)
+		return verbs_srq_number(shadow_srq(srq), number);
+	*number = shadow_srq(srq)->number;
+	return 0;
 }
 
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
@@ -260,10 +292,11 @@ void verbs_srq_detach(struct shadow_qp *qp, uint32_t number)
 /* Its queue pairs come back one by one. */
 int verbs_srq_recreate(struct shadow_context *c, struct shadow_srq *srq)
 {
-	struct ibv_srq_init_attr init = { .srq_context = srq, .attr = srq->attr };
+	struct ibv_srq_init_attr_ex x = { .attr = srq->attr, .comp_mask = srq->xrcd ? EXTENDED : IBV_SRQ_INIT_ATTR_PD, .srq_type = IBV_SRQT_XRC,
+					  .pd = srq->pub.pd, .xrcd = srq->xrcd, .cq = srq->cq };
 
-	init.attr.srq_limit = 0;
-	srq->real = VERBS_DEVICE(verbs_backend.ibv_create_srq(shadow_pd(srq->pub.pd)->real, &init));
+	x.attr.srq_limit = 0;
+	srq->real = VERBS_DEVICE(real_create(srq, c->real, &x));
 	if (!srq->real)
 		return fermata_fail(-errno, "a shared receive queue of %u on %s cannot be made again (error %d)", srq->attr.max_wr,
 				    c->device->pub.name, errno);

@@ -136,9 +136,11 @@ int verbs_srq_complete(struct ibv_wc *wc)
 	if (unlikely(verbs_moved) && qp && qp->pub.qp_type == IBV_QPT_UD)
 		verbs_datagram_virtual(qp, wc, slot->sge, slot->num_sge);
 	slot_give(srq, number);
-	if (likely(qp)) { /* that of an extended connection is another's */
+	if (likely(qp)) {
 		wc->qp_num = qp->pub.qp_num;
 		qp->received += wc->status == IBV_WC_SUCCESS;
+	} else if (verbs_moved && srq->xrcd) { /* a target, which may be another process's */
+		wc->qp_num = verbs_qpn_virtual(wc->qp_num, verbs_port_address(&shadow_context(srq->pub.context)->device->port[1], 0));
 	}
 	verbs_lock_release(&srq->lock, held);
 	if (unlikely(wc->wc_flags & IBV_WC_WITH_INV))

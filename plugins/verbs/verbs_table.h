@@ -21,7 +21,7 @@ struct table {
 };
 
 /* Of this life; written by verbs_names.c alone but for one word (verbs_key_remove). */
-extern struct table *verbs_lkeys HIDDEN, *verbs_rkeys HIDDEN, *verbs_qpns HIDDEN, *verbs_ports HIDDEN;
+extern struct table *verbs_lkeys HIDDEN, *verbs_rkeys HIDDEN, *verbs_qpns HIDDEN, *verbs_ports HIDDEN, *verbs_srqns HIDDEN;
 /* By the upper 24 bits of the key; the value: a key that the program may have, and, in the lower half, the device's for it. */
 extern struct table *verbs_windows HIDDEN;
 /* By the names of this life; a port's is its LID or its GID's address. */

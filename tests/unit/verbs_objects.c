@@ -78,7 +78,7 @@ static void test_object(void **state)
 
 int main(void)
 {
-	const struct object *const files[] = { other_objects, memory_objects, window_objects, queue_objects, datagram_objects, cm_objects };
+	const struct object *const files[] = { other_objects, memory_objects, window_objects, queue_objects, datagram_objects, cm_objects, xrc_objects };
 	struct CMUnitTest tests[64];
 	size_t n = 0;
 

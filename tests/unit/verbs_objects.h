@@ -16,7 +16,7 @@ struct object {
 };
 
 /* Each file's end with one without a name. */
-extern const struct object memory_objects[], window_objects[], queue_objects[], datagram_objects[], cm_objects[], other_objects[];
+extern const struct object memory_objects[], window_objects[], queue_objects[], datagram_objects[], cm_objects[], other_objects[], xrc_objects[];
 
 /* One queue pair, connected to itself. */
 void connected(enum ibv_qp_type type);

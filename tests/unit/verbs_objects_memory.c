@@ -85,27 +85,8 @@ static void rereg_unmake(void)
 
 /* ---- domains ---- */
 
-static struct ibv_xrcd *xrcd;
 static struct ibv_td *td;
 static struct ibv_pd *parent;
-
-static void xrcd_make(void)
-{
-	struct ibv_xrcd_init_attr x = { .fd = -1, .oflags = O_CREAT, .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS };
-
-	connected(IBV_QPT_RC);
-	die_unless((xrcd = ibv_open_xrcd(e.ctx, &x)));
-}
-
-static void xrcd_unmake(void)
-{
-	die_unless(!ibv_close_xrcd(xrcd));
-}
-
-static void xrc_send_make(void)
-{
-	end_open_as(&e, 1, SIZE, IBV_QPT_XRC_SEND);
-}
 
 /* A region and a queue pair belong to it. */
 static void parent_make(void)
@@ -137,8 +118,6 @@ static void parent_unmake(void)
 const struct object memory_objects[] = {
 	{ "device memory", NULL, device_memory_make, device_memory_check, device_memory_unmake },
 	{ "changed region", NULL, rereg_make, rereg_check, rereg_unmake },
-	{ "XRC domain", "XRC", xrcd_make, send_works, xrcd_unmake },
-	{ "XRC queue pair", "XRC", xrc_send_make, NULL, qp_unmake },
 	{ "parent domain", NULL, parent_make, send_works, parent_unmake },
 	{ 0 },
 };

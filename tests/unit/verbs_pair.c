@@ -36,6 +36,7 @@ static void device_drop(void)
 	struct shadow_mw *mw;
 	struct shadow_cq *cq;
 	struct shadow_qp *qp;
+	struct shadow_xrcd *x;
 	struct shadow_srq *srq;
 	struct verbs_group *g;
 	struct shadow_ah *ah;
@@ -49,13 +50,15 @@ static void device_drop(void)
 		list_each(qp, &c->qps, link) {
 			list_each(g, &qp->groups, link)
 				die_unless(!verbs_backend.ibv_detach_mcast(qp->real, &g->gid, g->lid));
-			die_unless(!verbs_backend.ibv_destroy_qp(qp->real));
+			die_unless(!qp->real || !verbs_backend.ibv_destroy_qp(qp->real));
 			die_unless(!qp->nobody || !verbs_backend.ibv_destroy_ah(qp->nobody));
 		}
 		list_each(ah, &c->ahs, link)
 			die_unless(!verbs_backend.ibv_destroy_ah(ah->real));
 		list_each(srq, &c->srqs, link)
 			die_unless(!verbs_backend.ibv_destroy_srq(srq->real));
+		list_each(x, &c->xrcds, link)
+			die_unless(!VERBS_REAL_OP(c->real, close_xrcd)(x->real));
 		list_each(cq, &c->cqs, link)
 			die_unless(!verbs_backend.ibv_destroy_cq(cq->real));
 		list_each(ch, &c->channels, link)
