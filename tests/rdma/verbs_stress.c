@@ -7,10 +7,10 @@
  * fetch-and-add returns only grows, and at the end that the counters hold the exact sums.
  *
  *   verbs_stress [-p port] [-q connections] [-s largest message] [-n operations a connection] [-d depth] [-e | -E] [-t threads]
- *                [-r seed] [-S] [-g GID] [-6] [host]
+ *                [-r seed] [-S | -x] [-g GID] [-6] [host]
  *
  * -e sleeps for completion events instead of polling; -E in an epoll set of its own, edge by edge; -t shares the connections among threads; -S: a thread's connections take from one
- * shared queue of as many receives as each would have alone; -6: the two meet over IPv6. Receives are few, so senders often wait for them. Status 0: all was right; 1: what was wrong is told; 77: there is no device.
+ * shared queue of as many receives as each would have alone; -x: so do they, and the connections are extended ones, an initiator and a target each; -6: the two meet over IPv6. Receives are few, so senders often wait for them. Status 0: all was right; 1: what was wrong is told; 77: there is no device.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,6 +39,7 @@ static void op_post(struct connection *c, uint32_t q)
 
 	wr.send_flags = op.signaled ? IBV_SEND_SIGNALED : 0;
 	wr.wr.rdma.rkey = c->other.rkey;
+	wr.qp_type.xrc.remote_srqn = c->other.srqn;
 	if (op.kind == OP_READ && !c->write_op)
 		op.kind = OP_ADD;
 	if (op.kind != OP_READ && op.kind != OP_ADD) {
@@ -164,7 +165,7 @@ static void receive_done(struct connection *c, uint32_t q, const struct ibv_wc *
 static uint32_t connection_of(const struct ibv_wc *wc)
 {
 	for (uint32_t q = 0; q < options.qps; q++)
-		if (connections[q].qp->qp_num == wc->qp_num)
+		if ((wc->opcode & IBV_WC_RECV && options.xrc ? connections[q].target : connections[q].qp)->qp_num == wc->qp_num)
 			return q;
 	wrong("a completion of QP 0x%x, which is none of ours", wc->qp_num);
 }
@@ -263,7 +264,7 @@ static void parse(int argc, char **argv)
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "p:q:s:n:d:r:t:g:eES6")) != -1) {
+	while ((c = getopt(argc, argv, "p:q:s:n:d:r:t:g:eES6x")) != -1) {
 		switch (c) {
 		case 'p': options.port = (uint16_t)atoi(optarg); break;
 		case 'q': options.qps = (uint32_t)atoi(optarg); break;
@@ -277,6 +278,7 @@ static void parse(int argc, char **argv)
 		case 'g': options.gid = atoi(optarg); break;
 		case '6': options.ipv6 = 1; break;
 		case 'S': options.shared = 1; break;
+		case 'x': options.shared = options.xrc = 1; break;
 		default: exit(2);
 		}
 	}
@@ -312,9 +314,11 @@ int main(int argc, char **argv)
 			wrong("a completion too many");
 	}
 	for (uint32_t q = 0; q < options.qps; q++)
-		must(!ibv_destroy_qp(connections[q].qp) && !ibv_dereg_mr(connections[q].mr), "ibv_destroy_qp");
+		must(!ibv_destroy_qp(connections[q].qp) && !(options.xrc && ibv_destroy_qp(connections[q].target)) && !ibv_dereg_mr(connections[q].mr),
+		     "ibv_destroy_qp");
 	for (uint32_t t = 0; t < options.threads; t++)
 		worker_destroy(&workers[t]);
+	must(!domain || !ibv_close_xrcd(domain), "ibv_close_xrcd");
 	must(!ibv_dereg_mr(counter_mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context), "ibv_close_device");
 	printf("verbs_stress (%s): %u connections, %lu operations on each, all right\n", options.host ? "client" : "server",
 	       options.qps, (unsigned long)options.count);

@@ -28,11 +28,13 @@ struct address {
 	uint32_t psn;
 	uint8_t gid[16];
 	uint64_t landing, written, counter;
-	uint32_t counter_rkey, reserved2;
+	uint32_t counter_rkey;
+	uint32_t initiator, srqn; /* -x: qpn is the target's */
 };
 
 struct connection {
 	struct ibv_qp *qp;
+	struct ibv_qp *target; /* -x: qp is the initiator */
 	struct ibv_mr *mr;
 	struct address mine, other;
 	uint8_t *send, *receive, *landing, *written, *fetch;
@@ -50,7 +52,7 @@ struct options {
 	uint16_t port;
 	uint32_t qps, largest, depth, seed, threads;
 	uint64_t count;
-	int events, epoll, shared, gid, ipv6;
+	int events, epoll, shared, gid, ipv6, xrc;
 };
 
 /* Each thread has queues and a channel of its own, and every connection whose number leaves its own as remainder. */
@@ -59,7 +61,7 @@ struct worker {
 	int epoll; /* -E */
 	struct ibv_cq *cqs[CQS];
 	uint64_t unacked[CQS];
-	struct ibv_srq *srq; /* -S; its receives lie in a pool of as many places */
+	struct ibv_srq *srq; /* -S, -x; its receives lie in a pool of as many places */
 	struct ibv_mr *pool_mr;
 	uint8_t *pool;
 	uint64_t *pool_ids; /* of the receive that has a place, + 1; 0: none */
@@ -72,6 +74,7 @@ extern struct connection connections[QPS_MAX];
 extern struct worker workers[THREADS_MAX];
 extern struct ibv_context *context;
 extern struct ibv_pd *pd;
+extern struct ibv_xrcd *domain; /* -x */
 extern struct ibv_mr *counter_mr;
 extern uint64_t *counter;
 extern uint32_t max_inline;

@@ -19,6 +19,7 @@ struct connection connections[QPS_MAX];
 struct worker workers[THREADS_MAX];
 struct ibv_context *context;
 struct ibv_pd *pd;
+struct ibv_xrcd *domain;
 struct ibv_mr *counter_mr;
 uint64_t *counter;
 uint32_t max_inline;
@@ -85,6 +86,7 @@ static void worker_create(struct worker *w)
 
 void device_open(void)
 {
+	struct ibv_xrcd_init_attr own = { .fd = -1, .oflags = O_CREAT, .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS };
 	struct ibv_device **list = ibv_get_device_list(NULL);
 
 	if (!list || !list[0]) {
@@ -96,6 +98,8 @@ void device_open(void)
 	ibv_free_device_list(list);
 	pd = ibv_alloc_pd(context);
 	must(pd != NULL, "ibv_alloc_pd");
+	domain = options.xrc ? ibv_open_xrcd(context, &own) : NULL;
+	must(domain || !options.xrc, "ibv_open_xrcd");
 	for (uint32_t i = 0; i < options.threads; i++) {
 		worker_create(&workers[i]);
 		if (options.shared)
@@ -133,13 +137,30 @@ static void connection_memory(struct connection *c)
 	must(c->mr != NULL, "ibv_reg_mr");
 }
 
+static void to_init(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+
+	a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
+}
+
+static struct ibv_qp *target_create(void)
+{
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = domain };
+	struct ibv_qp *qp = ibv_create_qp_ex(context, &init);
+
+	must(qp != NULL, "ibv_create_qp_ex");
+	to_init(qp);
+	return qp;
+}
+
 void connection_create(struct connection *c, uint32_t q)
 {
 	struct worker *w = &workers[q % options.threads];
 	uint32_t turn = q / options.threads;
 	struct ibv_qp_init_attr init = { .send_cq = w->cqs[turn % CQS], .recv_cq = w->cqs[(turn + 1) % CQS],
-					 .srq = w->srq, .qp_type = IBV_QPT_RC };
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+					 .srq = options.xrc ? NULL : w->srq, .qp_type = options.xrc ? IBV_QPT_XRC_SEND : IBV_QPT_RC };
 	struct ibv_port_attr port;
 	union ibv_gid gid;
 
@@ -149,30 +170,42 @@ void connection_create(struct connection *c, uint32_t q)
 	c->qp = ibv_create_qp(pd, &init);
 	must(c->qp != NULL, "ibv_create_qp");
 	max_inline = init.cap.max_inline_data;
-	a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	must(!ibv_modify_qp(c->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
+	to_init(c->qp);
 	must(!ibv_query_port(context, 1, &port) && !ibv_query_gid(context, 1, options.gid, &gid), "ibv_query_port");
 	c->mine = (struct address){ .qpn = c->qp->qp_num, .rkey = c->mr->rkey, .lid = port.lid, .psn = 7 + q,
 				    .landing = (uintptr_t)c->landing, .written = (uintptr_t)c->written,
 				    .counter = (uintptr_t)counter, .counter_rkey = counter_mr->rkey };
 	memcpy(c->mine.gid, &gid, 16);
+	if (!options.xrc)
+		return;
+	c->target = target_create();
+	c->mine.initiator = c->qp->qp_num;
+	c->mine.qpn = c->target->qp_num;
+	must(!ibv_get_srq_num(w->srq, &c->mine.srqn), "ibv_get_srq_num");
 }
 
-void connection_connect(struct connection *c)
+static void connect_to(struct connection *c, struct ibv_qp *qp, uint32_t number)
 {
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = c->other.qpn,
+	const int responds = qp->qp_type == IBV_QPT_XRC_SEND ? 0 : IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	const int asks = qp->qp_type == IBV_QPT_XRC_RECV ? 0 : IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = number,
 				 .rq_psn = c->other.psn, .max_dest_rd_atomic = 4, .min_rnr_timer = 1 };
 
 	a.ah_attr = (struct ibv_ah_attr){ .dlid = c->other.lid, .port_num = 1, .is_global = !c->other.lid };
 	memcpy(&a.ah_attr.grh.dgid, c->other.gid, 16);
 	a.ah_attr.grh.hop_limit = 1;
 	a.ah_attr.grh.sgid_index = (uint8_t)options.gid;
-	must(!ibv_modify_qp(c->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
+	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | responds), "RTR");
 	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
 				  .sq_psn = c->mine.psn, .max_rd_atomic = 4 };
-	must(!ibv_modify_qp(c->qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
+	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN | asks), "RTS");
+}
+
+void connection_connect(struct connection *c)
+{
+	connect_to(c, c->qp, c->other.qpn);
+	if (options.xrc)
+		connect_to(c, c->target, c->other.initiator);
 }
 
 void worker_destroy(struct worker *w)

@@ -21,10 +21,16 @@ void shared_post(struct worker *w, uint64_t slot)
 
 void shared_create(struct worker *w)
 {
-	struct ibv_srq_init_attr init = { .attr = { .max_wr = options.depth, .max_sge = 1 } };
+	struct ibv_srq_init_attr_ex init = { .attr = { .max_wr = options.depth, .max_sge = 1 }, .comp_mask = IBV_SRQ_INIT_ATTR_PD, .pd = pd };
 	size_t all = (size_t)options.depth * options.largest;
 
-	w->srq = ibv_create_srq(pd, &init);
+	if (options.xrc) {
+		init.comp_mask |= IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+		init.srq_type = IBV_SRQT_XRC;
+		init.xrcd = domain;
+		init.cq = w->cqs[1];
+	}
+	w->srq = ibv_create_srq_ex(context, &init);
 	must(w->srq != NULL, "ibv_create_srq");
 	w->pool = aligned_alloc(4096, (all + 4095) & ~(size_t)4095);
 	w->pool_ids = calloc(options.depth, sizeof(*w->pool_ids));
