@@ -6,21 +6,19 @@
  */
 #include "plugins/verbs/verbs_internal.h"
 
-/* @ex: with what the plain way cannot say. */
-static struct ibv_cq *real_create(struct shadow_context *c, struct shadow_cq *cq, const struct ibv_cq_init_attr_ex *ex)
+static struct ibv_cq *real_create(struct shadow_context *c, struct shadow_cq *cq)
 {
 	struct ibv_comp_channel *channel = cq->pub.channel ? shadow_channel(cq->pub.channel)->real : NULL;
 
-	if (ex) {
+	if (cq->more) {
 		struct ibv_cq_ex *(*create)(struct ibv_context *, struct ibv_cq_init_attr_ex *) =
 			VERBS_REAL_OP(c->real, create_cq_ex);
-		struct ibv_cq_init_attr_ex x = *ex;
+		struct ibv_cq_init_attr_ex x = { .cqe = cq->asked_cqe + cq->room_cqe, .cq_context = cq, .channel = channel,
+						 .comp_vector = (uint32_t)cq->vector, .wc_flags = cq->wc_flags,
+						 .comp_mask = cq->more & ~VERBS_CQ_EX, .flags = cq->create_flags };
 
-		x.cqe = cq->asked_cqe + cq->room_cqe;
-		x.cq_context = cq;
-		x.channel = channel;
 		if (x.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD)
-			x.parent_domain = shadow_pd(x.parent_domain)->real;
+			x.parent_domain = shadow_pd(cq->parent)->real;
 		return create ? (struct ibv_cq *)create(c->real, &x) : verbs_unsupported();
 	}
 	return verbs_backend.ibv_create_cq(c->real, (int)(cq->asked_cqe + cq->room_cqe), cq, channel, cq->vector);
@@ -64,10 +62,16 @@ struct ibv_cq *verbs_cq_create(struct ibv_context *context, int cqe, void *cq_co
 		cq->asked_cqe = (uint32_t)cqe;
 		cq->room_cqe = VERBS_CQ_ROOM;
 		cq->vector = vector;
-		cq->real = real_create(c, cq, ex);
+		if (ex) {
+			cq->more = ex->comp_mask | VERBS_CQ_EX;
+			cq->wc_flags = ex->wc_flags;
+			cq->create_flags = ex->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? ex->flags : 0;
+			cq->parent = ex->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD ? ex->parent_domain : NULL;
+		}
+		cq->real = real_create(c, cq);
 		if (!cq->real) { /* as large as the device can */
 			cq->room_cqe = 0;
-			cq->real = real_create(c, cq, ex);
+			cq->real = real_create(c, cq);
 		}
 	} else {
 		errno = ENOMEM;
@@ -102,7 +106,7 @@ int verbs_modify_cq(struct ibv_cq *p, struct ibv_modify_cq_attr *attr)
 
 int verbs_cq_recreate(struct shadow_context *c, struct shadow_cq *cq)
 {
-	cq->real = VERBS_DEVICE(real_create(c, cq, NULL));
+	cq->real = VERBS_DEVICE(real_create(c, cq));
 	if (cq->real && cq->moderation.attr_mask)
 		VERBS_DEVICE(real_modify(cq, &cq->moderation));
 	return cq->real ? 0 : fermata_fail(-errno, "a completion queue of %d entries on %s cannot be made again (error "
@@ -118,7 +122,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *p, int cqe)
 	fermata_device_enter();
 	held = verbs_lock_acquire(&cq->lock);
 	/* Of what waits only we can say that it is too much: the device's queue has room for more. */
-	if (cqe < cq->pub.cqe && !cq->special && verbs_cq_keep(cq) < 0)
+	if (cqe < cq->pub.cqe && verbs_cq_keep(cq) < 0)
 		r = ENOMEM;
 	else if (cqe <= 0 || (uint32_t)cqe < cq->kept_count)
 		r = EINVAL;
@@ -146,6 +150,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *p)
 			__atomic_sub_fetch(&p->channel->refcnt, 1, __ATOMIC_RELAXED);
 		verbs_list_del(&cq->link);
 		fermata_free(cq->kept);
+		fermata_free(cq->stamps);
 		verbs_reader_free(cq);
 		fermata_free(cq);
 	}
@@ -174,10 +179,13 @@ int verbs_req_notify_cq(struct ibv_cq *p, int solicited_only)
 static int kept_room(struct shadow_cq *cq, uint32_t more)
 {
 	uint32_t size = cq->kept_size ? cq->kept_size : 64;
+	struct verbs_stamps *stamps = NULL;
 	struct ibv_wc *kept;
 
 	if (cq->kept_first) {
 		memmove(cq->kept, cq->kept + cq->kept_first, cq->kept_count * sizeof(*cq->kept));
+		if (cq->stamps)
+			memmove(cq->stamps, cq->stamps + cq->kept_first, cq->kept_count * sizeof(*cq->stamps));
 		cq->kept_first = 0;
 	}
 	if (cq->kept_count + more <= cq->kept_size)
@@ -185,12 +193,20 @@ static int kept_room(struct shadow_cq *cq, uint32_t more)
 	while (size < cq->kept_count + more)
 		size *= 2;
 	kept = fermata_alloc(size * sizeof(*kept));
-	if (!kept)
+	if (cq->wc_flags & VERBS_STAMPS)
+		stamps = fermata_alloc(size * sizeof(*stamps));
+	if (!kept || (cq->wc_flags & VERBS_STAMPS && !stamps)) {
+		fermata_free(kept);
 		return -ENOMEM;
+	}
 	if (cq->kept_count)
 		memcpy(kept, cq->kept, cq->kept_count * sizeof(*kept));
+	if (cq->kept_count && stamps)
+		memcpy(stamps, cq->stamps, cq->kept_count * sizeof(*stamps));
 	fermata_free(cq->kept);
+	fermata_free(cq->stamps);
 	cq->kept = kept;
+	cq->stamps = stamps;
 	cq->kept_size = size;
 	return 0;
 }
@@ -205,7 +221,10 @@ int verbs_cq_keep(struct shadow_cq *cq)
 
 		if (r)
 			return fermata_fail(r, "no memory for the completions of a queue");
-		n = VERBS_DEVICE(cq->real->context->ops.poll_cq(cq->real, batch, cq->kept + cq->kept_count));
+		if (cq->stamps)
+			n = VERBS_DEVICE(verbs_cq_take_stamped(cq, cq->kept + cq->kept_count, cq->stamps + cq->kept_count));
+		else
+			n = VERBS_DEVICE(cq->real->context->ops.poll_cq(cq->real, batch, cq->kept + cq->kept_count));
 		if (n < 0) /* overrun: the program will be told by its own poll */
 			break;
 		hidden = n - verbs_complete(cq, cq->kept + cq->kept_count, n);
@@ -215,14 +234,28 @@ int verbs_cq_keep(struct shadow_cq *cq)
 	return got;
 }
 
+int verbs_cq_kept_take(struct shadow_cq *cq, struct ibv_wc *wc, struct verbs_stamps *stamps)
+{
+	if (!cq->kept_count)
+		return 0;
+	*wc = cq->kept[cq->kept_first];
+	*stamps = cq->stamps[cq->kept_first];
+	cq->kept_first = --cq->kept_count ? cq->kept_first + 1 : 0;
+	return 1;
+}
+
 void verbs_cq_purge(struct shadow_cq *cq, uint32_t qp_num)
 {
 	int held = verbs_lock_acquire(&cq->lock);
 	uint32_t to = 0;
 
-	for (uint32_t i = 0; i < cq->kept_count; i++)
-		if (cq->kept[cq->kept_first + i].qp_num != qp_num)
-			cq->kept[to++] = cq->kept[cq->kept_first + i];
+	for (uint32_t i = 0; i < cq->kept_count; i++) {
+		if (cq->kept[cq->kept_first + i].qp_num == qp_num)
+			continue;
+		if (cq->stamps)
+			cq->stamps[to] = cq->stamps[cq->kept_first + i];
+		cq->kept[to++] = cq->kept[cq->kept_first + i];
+	}
 	cq->kept_first = 0;
 	cq->kept_count = to;
 	verbs_lock_release(&cq->lock, held);

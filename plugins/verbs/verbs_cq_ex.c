@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The extended way to poll, over the plain one: start_poll and next_poll take one completion each, which the readers look at until the next. So a queue of this kind is
- * saved as any other, but for one with time stamps: these only the device's own readers have, so each completion is
- * taken by start_poll and end_poll of the device, and the queue is not saved yet.
+ * saved as any other. The stamps of one that has them only the device's own readers tell, so each of its completions is
+ * taken by start_poll and end_poll of the device, and kept with its stamps. After a restart the device's clock is another's, as after a device's reset; softrdma's goes on.
  *
  * Between start_poll and end_poll the reader's lock is held, as in the device, for the program may poll from several threads.
  */
 #include "plugins/verbs/verbs_internal.h"
 
-#define STAMPS (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
-#define FLAGS_KNOWN (IBV_WC_STANDARD_FLAGS | STAMPS)
+#define FLAGS_KNOWN (IBV_WC_STANDARD_FLAGS | VERBS_STAMPS)
 
 struct verbs_cq_reader {
 	struct lock lock;
 	struct ibv_wc wc;
 	uint64_t flags; /* enum ibv_create_cq_wc_flags */
-	uint64_t stamp, wallclock;
+	struct verbs_stamps stamps;
 };
 
 static struct shadow_cq *cq_of(struct ibv_cq_ex *ex)
@@ -28,12 +27,10 @@ static struct verbs_cq_reader *reader_of(struct ibv_cq_ex *ex)
 	return cq_of(ex)->reader;
 }
 
-/* One completion of the device's with its stamps. 1, or 0: there is none. */
-static int take_stamped(struct shadow_cq *cq, struct verbs_cq_reader *r)
+int verbs_cq_take_stamped(struct shadow_cq *cq, struct ibv_wc *wc, struct verbs_stamps *stamps)
 {
 	struct ibv_cq_ex *real = (struct ibv_cq_ex *)cq->real;
 	struct ibv_poll_cq_attr none = { 0 };
-	struct ibv_wc *wc = &r->wc;
 
 	if (ibv_start_poll(real, &none))
 		return 0;
@@ -43,10 +40,10 @@ static int take_stamped(struct shadow_cq *cq, struct verbs_cq_reader *r)
 			       .src_qp = ibv_wc_read_src_qp(real), .wc_flags = ibv_wc_read_wc_flags(real),
 			       .slid = (uint16_t)ibv_wc_read_slid(real), .sl = ibv_wc_read_sl(real),
 			       .dlid_path_bits = ibv_wc_read_dlid_path_bits(real) };
-	if (r->flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
-		r->stamp = ibv_wc_read_completion_ts(real);
-	if (r->flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
-		r->wallclock = ibv_wc_read_completion_wallclock_ns(real);
+	if (cq->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)
+		stamps->completion = ibv_wc_read_completion_ts(real);
+	if (cq->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+		stamps->wallclock = ibv_wc_read_completion_wallclock_ns(real);
 	ibv_end_poll(real);
 	return 1;
 }
@@ -57,9 +54,12 @@ static int poll_stamped(struct shadow_cq *cq, struct verbs_cq_reader *r)
 
 	fermata_device_enter();
 	held = verbs_lock_acquire(&cq->lock);
-	do /* one of a queue that is gone is not shown */
-		got = take_stamped(cq, r);
-	while (got && !verbs_complete(cq, &r->wc, 1));
+	got = verbs_cq_kept_take(cq, &r->wc, &r->stamps);
+	if (!got) {
+		do /* one of a queue that is gone is not shown */
+			got = verbs_cq_take_stamped(cq, &r->wc, &r->stamps);
+		while (got && !verbs_complete(cq, &r->wc, 1));
+	}
 	verbs_lock_release(&cq->lock, held);
 	fermata_device_leave();
 	return got;
@@ -70,7 +70,7 @@ static int take(struct ibv_cq_ex *ex)
 {
 	struct shadow_cq *cq = cq_of(ex);
 	struct verbs_cq_reader *r = cq->reader;
-	int got = r->flags & STAMPS ? poll_stamped(cq, r) : verbs_poll_cq(&cq->pub, 1, &r->wc);
+	int got = r->flags & VERBS_STAMPS ? poll_stamped(cq, r) : verbs_poll_cq(&cq->pub, 1, &r->wc);
 
 	if (got <= 0)
 		return ENOENT;
@@ -113,8 +113,8 @@ READER(unsigned int, read_wc_flags, wc.wc_flags)
 READER(uint32_t, read_slid, wc.slid)
 READER(uint8_t, read_sl, wc.sl)
 READER(uint8_t, read_dlid_path_bits, wc.dlid_path_bits)
-READER(uint64_t, read_stamp, stamp)
-READER(uint64_t, read_wallclock, wallclock)
+READER(uint64_t, read_stamp, stamps.completion)
+READER(uint64_t, read_wallclock, stamps.wallclock)
 
 static void readers_fill(struct ibv_cq_ex *ex)
 {
@@ -137,7 +137,7 @@ static void readers_fill(struct ibv_cq_ex *ex)
 
 static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
 {
-	const int special = attr->wc_flags & STAMPS || attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD ||
+	const int special = attr->wc_flags & VERBS_STAMPS || attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD ||
 			    (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
 	struct verbs_cq_reader *reader;
 	struct ibv_cq *cq;
@@ -156,17 +156,12 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
 		return NULL;
 	}
 	shadow_cq(cq)->reader = reader;
-	shadow_cq(cq)->special = special;
-	if (special)
-		verbs_unsaved_add(context, UNSAVED_CQ, 1);
 	readers_fill(&shadow_cq(cq)->ex);
 	return &shadow_cq(cq)->ex;
 }
 
 void verbs_reader_free(struct shadow_cq *cq)
 {
-	if (cq->special)
-		verbs_unsaved_add(cq->pub.context, UNSAVED_CQ, -1);
 	fermata_free(cq->reader);
 }
 

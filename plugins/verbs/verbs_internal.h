@@ -55,6 +55,10 @@ int verbs_post_bind(struct shadow_qp *qp, struct shadow_mw *mw, const struct ibv
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init);
 /* @qp can be posted to by ibv_wr_*. 0 or an errno. */
 int verbs_builder_create(struct shadow_qp *qp, uint64_t ops);
+/* A completion of the device's queue with its stamps, of one that has any: 1, or 0. Under cq->lock. */
+int verbs_cq_take_stamped(struct shadow_cq *cq, struct ibv_wc *wc, struct verbs_stamps *stamps);
+/* The oldest that was kept. 1, or 0: none is. Under cq->lock. */
+int verbs_cq_kept_take(struct shadow_cq *cq, struct ibv_wc *wc, struct verbs_stamps *stamps);
 /* @ex: what the plain way cannot say, or NULL. */
 struct ibv_cq *verbs_cq_create(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel,
 			       int vector, struct ibv_cq_init_attr_ex *ex);

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Objects that programs can use but that are not saved yet: queue pairs and shared receive queues of kinds that no constant of verbs.h had when this was written;
- * completion queues with time stamps, which are counted. They are shadows as
+ * Objects that programs can use but that are not saved yet: queue pairs and shared receive queues of kinds that no constant of verbs.h had when this was written. They are shadows as
  * the others are, and work is posted and completed as theirs; a checkpoint while one is there is refused. No state.
  */
 #include "plugins/verbs/verbs_internal.h"
-
-static const char *const kinds[UNSAVED_KINDS] = {
-	[UNSAVED_CQ] = "a completion queue of a special kind (time stamps, overrun, domain)",
-};
 
 int verbs_plain_quiesce(void)
 {
@@ -27,9 +22,6 @@ int verbs_plain_quiesce(void)
 			if (srq->special)
 				return fermata_fail(-EOPNOTSUPP, "there is a shared receive queue of a special kind on %s, which "
 						    "cannot be saved yet", device);
-		for (int k = 0; k < UNSAVED_KINDS; k++)
-			if (atomic_load(&c->unsaved[k]))
-				return fermata_fail(-EOPNOTSUPP, "there is %s on %s, which cannot be saved yet", kinds[k], device);
 	}
 	return 0;
 }

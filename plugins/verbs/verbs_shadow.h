@@ -40,9 +40,6 @@ struct shadow_device {
 	struct list link;
 };
 
-/* Kinds of objects, besides queue pairs and shared receive queues, that a checkpoint cannot save yet. */
-enum verbs_unsaved { UNSAVED_CQ, UNSAVED_KINDS };
-
 struct shadow_context {
 	char below[256];	 /* operations of newer headers: absent */
 	struct verbs_context ex; /* ends with the public struct */
@@ -51,7 +48,6 @@ struct shadow_context {
 	struct shadow_device *device;
 	struct list link;
 	struct list pds, tds, xrcds, dms, mrs, mws, channels, cqs, srqs, qps, ahs;
-	_Atomic uint32_t unsaved[UNSAVED_KINDS]; /* verbs_plain.c */
 	struct lock async_lock;
 	int status; /* at the checkpoint: F_GETFL of the asynchronous descriptor, or -1 */
 	struct ibv_async_event *events; /* at the checkpoint: the unread ones, of shadows (verbs_events.c) */
@@ -146,6 +142,13 @@ struct shadow_channel {
 	struct list link;
 };
 
+struct verbs_stamps {
+	uint64_t completion, wallclock;
+};
+
+#define VERBS_CQ_EX (1u << 31)
+#define VERBS_STAMPS (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+
 struct shadow_cq {
 	union {
 		struct ibv_cq pub;
@@ -154,8 +157,11 @@ struct shadow_cq {
 	};
 	struct ibv_cq *real;
 	struct ibv_modify_cq_attr moderation; /* as the program set it */
-	int special; /* made in a way that a restart cannot repeat yet */
 	struct verbs_cq_reader *reader; /* of one that is polled by start_poll: verbs_cq_ex.c */
+	/* what the plain call cannot say; @more: enum ibv_cq_init_attr_mask and VERBS_CQ_EX, 0: the plain call makes it */
+	uint32_t more, create_flags;
+	uint64_t wc_flags;
+	struct ibv_pd *parent;
 	/* @lock: all below, and the tails of the queues that complete here */
 	struct lock lock;
 	uint32_t asked_cqe; /* by the program */
@@ -163,6 +169,7 @@ struct shadow_cq {
 	uint32_t unacked;   /* events read, not yet acknowledged by the program */
 	int vector;
 	struct ibv_wc *kept; /* completions met while draining, as the program will see them */
+	struct verbs_stamps *stamps; /* of each, where the queue has any; or NULL */
 	uint32_t kept_first, kept_count, kept_size;
 	uint32_t armed;	      /* 0, or 1 + solicited_only, until its event was read */
 	uint32_t since_armed; /* a completion came since then */
@@ -285,12 +292,6 @@ static inline struct shadow_dm *shadow_dm(struct ibv_dm *p) { return container_o
 static inline struct shadow_xrcd *shadow_xrcd(struct ibv_xrcd *p) { return container_of(p, struct shadow_xrcd, pub); }
 static inline struct shadow_mw *shadow_mw(struct ibv_mw *p) { return container_of(p, struct shadow_mw, pub); }
 static inline struct shadow_qp *shadow_qp(struct ibv_qp *p) { return container_of(p, struct shadow_qp, pub); }
-
-/* As long as there are any a checkpoint is refused: verbs_plain.c. */
-static inline void verbs_unsaved_add(struct ibv_context *context, enum verbs_unsaved kind, int n)
-{
-	atomic_fetch_add(&shadow_context(context)->unsaved[kind], (uint32_t)n);
-}
 
 static inline int verbs_qp_is_xrc(const struct shadow_qp *qp)
 {

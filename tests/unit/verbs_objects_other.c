@@ -6,21 +6,25 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- an open row of requests, an open poll ---- */
 
 static struct ibv_qp_ex *qx;
 static struct ibv_cq_ex *cx;
 
-static void extended_make(void)
+static void extended_make(struct ibv_cq_init_attr_ex c)
 {
-	struct ibv_cq_init_attr_ex c = { .cqe = 16, .cq_context = &e, .wc_flags = IBV_WC_STANDARD_FLAGS };
 	struct ibv_qp_init_attr_ex q = { .qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 					 .send_ops_flags = IBV_QP_EX_WITH_SEND,
-					 .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 2, .max_recv_sge = 1,
+					 .cap = { .max_send_wr = 128, .max_recv_wr = 4, .max_send_sge = 2, .max_recv_sge = 1,
 						  .max_inline_data = 32 } };
 
-	end_open(&e, 1, SIZE);
+	if (!e.ctx)
+		end_open(&e, 1, SIZE);
+	c.cqe = 16;
+	c.cq_context = &e;
+	c.wc_flags |= IBV_WC_STANDARD_FLAGS;
 	die_unless((cx = ibv_create_cq_ex(e.ctx, &c)));
 	q.pd = e.pd;
 	q.send_cq = q.recv_cq = ibv_cq_ex_to_cq(cx);
@@ -34,7 +38,7 @@ static void extended_make(void)
 
 static void builder_make(void)
 {
-	extended_make();
+	extended_make((struct ibv_cq_init_attr_ex){ 0 });
 	fill(e.buf, 64, 3);
 	die_unless(!post_recv(&e, 0, 1, 4096, 64));
 	ibv_wr_start(qx);
@@ -64,7 +68,7 @@ static void poll_make(void)
 {
 	struct ibv_poll_cq_attr none = { 0 };
 
-	extended_make();
+	extended_make((struct ibv_cq_init_attr_ex){ 0 });
 	for (uint64_t i = 0; i < 3; i++)
 		die_unless(!post_recv(&e, 0, 10 + i, 4096 * i, 64));
 	for (uint64_t i = 0; i < 3; i++)
@@ -81,17 +85,83 @@ static void poll_check(void)
 	ibv_end_poll(cx);
 }
 
+/* Three completions: the program looks at the first, the others are not polled. */
+static uint64_t stamp;
+
 static void stamps_make(void)
 {
-	struct ibv_cq_init_attr_ex c = { .cqe = 4, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP };
+	struct ibv_poll_cq_attr none = { 0 };
 
-	connected(IBV_QPT_RC);
-	die_unless((cx = ibv_create_cq_ex(e.ctx, &c)));
+	extended_make((struct ibv_cq_init_attr_ex){ .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+								IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK });
+	for (uint64_t i = 0; i < 3; i++) {
+		die_unless(!post_recv(&e, 0, 10 + i, 4096 * i, 64));
+		die_unless(!post(&e, 0, i, IBV_WR_SEND, 0, (uint32_t)(i + 1), 0, 0));
+	}
+	die_unless(!ibv_start_poll(cx, &none) && cx->wr_id == 10);
+	stamp = ibv_wc_read_completion_ts(cx);
+	die_unless(stamp);
 }
 
-static void stamps_unmake(void)
+static uint64_t now(void)
 {
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void stamps_check(void)
+{
+	uint64_t after = now(), last = stamp;
+
+	die_unless(cx->wr_id == 10 && ibv_wc_read_completion_ts(cx) == stamp);
+	for (uint64_t i = 1; i < 3; i++) {
+		die_unless(!ibv_next_poll(cx) && cx->wr_id == 10 + i && ibv_wc_read_byte_len(cx) == i + 1);
+		die_unless(ibv_wc_read_completion_ts(cx) > last && ibv_wc_read_completion_ts(cx) < after);
+		die_unless(ibv_wc_read_completion_wallclock_ns(cx));
+		last = ibv_wc_read_completion_ts(cx);
+	}
+	die_unless(ibv_next_poll(cx) == ENOENT);
+	ibv_end_poll(cx);
+	die_unless(!post_recv(&e, 0, 20, 0, 64) && !post(&e, 0, 21, IBV_WR_SEND, 0, 9, 0, IBV_SEND_SIGNALED));
+	die_unless(!ibv_start_poll(cx, &(struct ibv_poll_cq_attr){ 0 }) && cx->wr_id == 20 && ibv_wc_read_completion_ts(cx) > after);
+	die_unless(!ibv_next_poll(cx) && cx->wr_id == 21 && ibv_wc_read_completion_ts(cx) > after);
+	ibv_end_poll(cx);
+}
+
+/* A queue of a parent domain whose overrun is no fault: it is not after the restart. */
+static struct ibv_pd *cq_parent;
+
+static void overrun_check(void)
+{
+	struct pollfd p = { .fd = e.ctx->async_fd, .events = POLLIN };
+	struct ibv_wc wc;
+	int n = 0;
+
+	for (uint64_t i = 0; i < 100; i++)
+		die_unless(!post(&e, 0, i, IBV_WR_RDMA_WRITE, 0, 8, 4096, IBV_SEND_SIGNALED));
+	while (ibv_poll_cq(ibv_cq_ex_to_cq(cx), 1, &wc) > 0)
+		die_unless(!wc.status && wc.wr_id == (uint64_t)n++);
+	die_unless(n >= 16 && n < 100 && poll(&p, 1, 0) == 0);
+}
+
+static void overrun_unmake(void)
+{
+	qp_unmake();
 	die_unless(!ibv_destroy_cq(ibv_cq_ex_to_cq(cx)));
+}
+
+static void parent_cq_make(void)
+{
+	struct ibv_td_init_attr t = { 0 };
+	struct ibv_parent_domain_init_attr p = { 0 };
+
+	end_open(&e, 1, SIZE);
+	p.pd = e.pd;
+	die_unless((p.td = ibv_alloc_td(e.ctx, &t)) && (cq_parent = ibv_alloc_parent_domain(e.ctx, &p)));
+	extended_make((struct ibv_cq_init_attr_ex){ .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD,
+						    .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN, .parent_domain = cq_parent });
 }
 
 /* ---- events ---- */
@@ -162,7 +232,8 @@ static void absent_make(void)
 const struct object other_objects[] = {
 	{ "open row of requests", NULL, builder_make, builder_check, NULL },
 	{ "open poll", NULL, poll_make, poll_check, NULL },
-	{ "time stamps", "time stamps", stamps_make, send_works, stamps_unmake },
+	{ "time stamps", NULL, stamps_make, stamps_check, NULL },
+	{ "queue of a parent domain, overrun", NULL, parent_cq_make, overrun_check, overrun_unmake },
 	{ "unread events", NULL, events_make, events_check, NULL },
 	{ "unread events of another device", "asynchronous event", events_lost_make, events_check, NULL },
 	{ "what is not there", NULL, absent_make, send_works, NULL },
