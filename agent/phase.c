@@ -34,6 +34,7 @@ static uint32_t timeout_ms = STOP_TIMEOUT_MS;
 static bool stopped; /* the program's threads stand, the checkpoint thread is at work */
 static struct msg_phase suspended; /* the SUSPEND that it begins with */
 static uint32_t children[CHILDREN_MAX];
+static char waits_text[160]; /* of a drain that is not through */
 
 int fermata_fail(int err, const char *fmt, ...)
 {
@@ -45,6 +46,17 @@ int fermata_fail(int err, const char *fmt, ...)
 	fm_vformat(agent.fail_text, sizeof(agent.fail_text), fmt, ap);
 	va_end(ap);
 	return err;
+}
+
+void fermata_waits(const char *fmt, ...)
+{
+	va_list ap;
+
+	if (waits_text[0])
+		return;
+	va_start(ap, fmt);
+	fm_vformat(waits_text, sizeof(waits_text), fmt, ap);
+	va_end(ap);
 }
 
 /* In the watch thread. A process whose last thread has ended without an end of the process is let go: only we held it, or the device. */
@@ -213,13 +225,14 @@ static int run(const struct msg_phase *m, struct msg_phase_done *done)
 static int answer(const struct msg_phase *m, struct msg_phase_done *done)
 {
 	char tail[sizeof(agent.fail_text) + sizeof(children)];
-	size_t text = strlen(agent.fail_text), kids = done->children * sizeof(children[0]);
+	const char *said = done->status == PHASE_STATUS_MORE ? waits_text : agent.fail_text;
+	size_t text = strlen(said), kids = done->children * sizeof(children[0]);
 	int r = 0;
 
 	done->phase = m->phase;
 	done->round = m->round;
 	done->text_length = (uint32_t)text;
-	memcpy(tail, agent.fail_text, text);
+	memcpy(tail, said, text);
 	memcpy(tail + text, children, kids);
 	lock_acquire(&agent.link_lock);
 	if (done->status >= 0)
@@ -301,7 +314,7 @@ static int take_phase(const struct link_message *lm)
 	if (lm->length < sizeof(m))
 		return -EPROTO;
 	memcpy(&m, lm->data, sizeof(m));
-	agent.fail_text[0] = 0;
+	agent.fail_text[0] = waits_text[0] = 0;
 	if (m.phase == PHASE_RESUME) {
 		take_resume(&m);
 		return 0;

@@ -131,7 +131,9 @@ static void conduct_send_phase(struct member *m, uint32_t phase, uint32_t round,
 	}
 	m->phase = phase;
 	m->round = round;
-	m->reported = m->more = false;
+	m->reported = false;
+	if (phase != PHASE_DRAIN || !round)
+		m->more = false;
 	connection_send(m->conn, MSG_PHASE, &p, sizeof(p), NULL, 0);
 }
 

@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Time-outs of phases: who has not answered, in words. Owns nothing; the failure itself is conduct_fail()'s. */
+/* Time-outs of phases: who has not answered, or what is still on its way, in words. Owns nothing; the failure itself is conduct_fail()'s. */
 #include <errno.h>
 #include <stdio.h>
 
 #include "base/macro.h"
+#include "base/sys.h"
 #include "coordinator/internal.h"
 
 #define CONDUCT_NAMED_MAX 8 /* processes that a text names */
 
+/* In the middle of DRAIN's rounds: everybody answers, but for some there is data on its way. */
+static bool conduct_in_rounds(const struct coordinator *c)
+{
+	return c->state == STATE_DRAIN &&
+	       (!c->missing || (c->round && raw_now_ns() - c->state_since_ns < c->options->timeout_ms * 500000ull));
+}
+
 static bool conduct_is_late(const struct member *m)
 {
-	return !m->waiting && (m->conn->c->missing ? !m->reported : m->more);
+	const struct coordinator *c = m->conn->c;
+
+	return !m->waiting && (c->missing && !conduct_in_rounds(c) ? !m->reported : m->more);
 }
 
 static size_t conduct_name_late(struct coordinator *c, char *text, size_t size)
@@ -25,6 +35,10 @@ static size_t conduct_name_late(struct coordinator *c, char *text, size_t size)
 			continue;
 		member_name(m, name, sizeof(name));
 		len += (size_t)snprintf(text + len, size - len, "%s%s", late > 1 ? ", " : "", name);
+		len = len < size ? len : size - 1;
+		if (!m->more || !m->waits[0])
+			continue;
+		len += (size_t)snprintf(text + len, size - len, " (%s)", m->waits);
 		len = len < size ? len : size - 1;
 	}
 	if (late > CONDUCT_NAMED_MAX)
@@ -73,7 +87,7 @@ void conduct_timeout(uv_timer_t *timer)
 		conduct_name_expected(c, late, sizeof(late));
 	else if (!conduct_name_late(c, late, sizeof(late)))
 		conduct_name_half_open(c, late, sizeof(late));
-	if (c->state == STATE_DRAIN && !c->missing)
+	if (conduct_in_rounds(c))
 		conduct_fail(c, -ETIMEDOUT, "DRAIN: after %u s data was still on its way at %s", s, late);
 	else
 		conduct_fail(c, -ETIMEDOUT, "%s: no answer within %u s from %s", conduct_state_name(c->state), s, late);

@@ -75,6 +75,7 @@ void conduct_report(struct member *m, const struct decode_done *done)
 		return;
 	}
 	m->more = done->head.status == PHASE_STATUS_MORE;
+	snprintf(m->waits, sizeof(m->waits), "%.*s", m->more ? (int)done->head.text_length : 0, done->text);
 	if (c->state == STATE_SUSPEND && !conduct_take_children(m, done)) {
 		conduct_fail(c, -ENOMEM, "no memory to note the children of a process");
 		return;

@@ -82,7 +82,8 @@ struct member {
 	bool waiting;  /* registered too late for the checkpoint under way: WELCOME comes after it */
 	bool suspended; /* got SUSPEND (or is being restarted): RESUME is owed */
 	bool reported; /* has done the phase under way */
-	bool more;
+	bool more; /* in the last round of DRAIN that it has answered */
+	char waits[160]; /* for this, if it said so */
 	bool exiting;
 	bool newborn; /* forked, and in no phase of any checkpoint yet */
 	uint32_t phase, round; /* that its report must carry */

@@ -107,6 +107,12 @@ int fermata_sink_write(struct fermata_sink *sink, const void *data, size_t len);
 /* The text that the user will read; the first one in a phase is kept. At most 400 bytes. Returns @err. */
 int fermata_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/*
+ * What a drain that says FERMATA_DRAIN_MORE waits for, for the text of its time-out; the first one in a round is kept. At most 150 bytes.
+ * Worth it in the later rounds only.
+ */
+void fermata_waits(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
 /* Memory that is saved and restored with the process, without malloc. Zeroed. NULL when out of memory. */
 void *fermata_alloc(size_t size);
 void fermata_free(void *p);

@@ -77,6 +77,8 @@
  *
  * Names: "verbs/q" + number + address -> struct side, one value a publication; the newest (highest round) counts.
  */
+#include <endian.h>
+
 #include "plugins/verbs/verbs_drain.h"
 
 #define NOT_SETTLED UINT64_MAX
@@ -267,6 +269,27 @@ static int qp_quiet(struct shadow_qp *qp, unsigned int round)
 	}
 }
 
+/* For who waits in vain: what is outstanding, and whose it is. */
+static void tell_waiting(const struct shadow_qp *qp)
+{
+	const struct ibv_ah_attr *to = &qp->attr.ah_attr;
+	uint64_t sends = outstanding(&qp->sq), port = to->dlid ? to->dlid : be64toh(to->grh.dgid.global.interface_id);
+	const char *kind = to->dlid ? "LID" : "GID ..";
+
+	if (!sends && qp->peer == PEER_CONNECTED && qp->received < qp->will_receive)
+		fermata_waits("QP 0x%x has not got %lu of the messages of QP 0x%x (%s 0x%lx)", qp->pub.qp_num,
+			      (unsigned long)(qp->will_receive - qp->received), qp->attr.dest_qp_num, kind, (unsigned long)port);
+	else if (!sends && is_unreliable(qp))
+		fermata_waits("QP 0x%x gets messages still", qp->pub.qp_num);
+	else if (!sends)
+		fermata_waits("QP 0x%x waits for QP 0x%x (%s 0x%lx)", qp->pub.qp_num, qp->attr.dest_qp_num, kind, (unsigned long)port);
+	else if (qp->pub.qp_type == IBV_QPT_UD)
+		fermata_waits("QP 0x%x has %lu sends that have not completed", qp->pub.qp_num, (unsigned long)sends);
+	else
+		fermata_waits("QP 0x%x has %lu sends to QP 0x%x (%s 0x%lx) that have not completed", qp->pub.qp_num,
+			      (unsigned long)sends, qp->attr.dest_qp_num, kind, (unsigned long)port);
+}
+
 static int qp_drain(struct shadow_qp *qp, unsigned int round, int *more)
 {
 	int named = qp->pub.qp_type != IBV_QPT_UD, quiet, r = 0; /* datagrams have no peer */
@@ -295,6 +318,8 @@ static int qp_drain(struct shadow_qp *qp, unsigned int round, int *more)
 		*more = 1;
 		if (!r && named && verbs_qp_connected(qp->real_state))
 			r = ask_side(qp);
+		if (round >= PATIENCE)
+			tell_waiting(qp);
 	}
 	return r;
 }

@@ -81,6 +81,10 @@ EXPORT int fermata_fail(int err, const char *fmt, ...)
 	return err;
 }
 
+EXPORT void fermata_waits(const char *fmt, ...)
+{
+}
+
 const char *fake_host_failure(void)
 {
 	return failure;

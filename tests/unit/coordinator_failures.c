@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/sys.h"
 #include "tests/lib/fake_agent.h"
 
 static const struct coordinator_options defaults;
@@ -88,6 +89,33 @@ static void test_timeout(void **state)
 	assert_non_null(strstr(text, "pid 11 (fake)"));
 	assert_null(strstr(text, "pid 10"));
 	assert_int_equal(agent_phase(&agents[0], PHASE_RESUME).reason, -ETIMEDOUT);
+	job_finish(&c, agents, 2, &command);
+}
+
+/* Data that does not arrive is no process that does not answer, though the time is over in the middle of a round. */
+static void test_timeout_of_data(void **state)
+{
+	struct coordinator_options options = { .timeout_ms = 2000 };
+	struct link agents[2], command;
+	struct msg_checkpoint_result r;
+	uint64_t begin = raw_now_ns();
+	struct conductor c;
+	struct msg_phase p;
+	char text[512];
+
+	job_start(&c, &options, agents, 2, &command);
+	command_ask(&command, 0);
+	agents_do(agents, 2, PHASE_SUSPEND);
+	agents_do(agents, 2, PHASE_QUIESCE);
+	do {
+		p = agent_phase(&agents[0], PHASE_DRAIN);
+		agent_done(&agents[0], &p, PHASE_STATUS_MORE, p.round ? "QP 1 waits" : "", NULL, 0);
+		agent_do(&agents[1], PHASE_DRAIN);
+	} while (raw_now_ns() - begin < 1600000000);
+	r = command_result(&command, text, sizeof(text));
+	assert_int_equal(r.error, -ETIMEDOUT);
+	assert_non_null(strstr(text, "DRAIN: after 2 s data was still on its way at pid 10 (fake) (QP 1 waits)"));
+	assert_null(strstr(text, "pid 11"));
 	job_finish(&c, agents, 2, &command);
 }
 
@@ -231,7 +259,7 @@ static void test_damaged(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_failures), cmocka_unit_test(test_deaths), cmocka_unit_test(test_timeout),
+		cmocka_unit_test(test_failures), cmocka_unit_test(test_deaths), cmocka_unit_test(test_timeout), cmocka_unit_test(test_timeout_of_data),
 		cmocka_unit_test(test_killed), cmocka_unit_test(test_disk_error),
 		cmocka_unit_test(test_terminated), cmocka_unit_test(test_wrong_key),
 		cmocka_unit_test(test_damaged),
