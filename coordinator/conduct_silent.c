@@ -2,7 +2,8 @@
 /*
  * Members that say nothing to SUSPEND. An exec hands the connection on, also to a program that the loader does not let the agent into: statically
  * linked, setuid, of another CPU. Such a process is a member that never answers; what it runs is looked at from outside, and the
- * checkpoint is refused by its name long before the time-out. Owns nothing.
+ * checkpoint is refused by its name long before the time-out. So is one of a process that is stopped, by a signal or a debugger: its agent is, too.
+ * Owns nothing.
  *
  * What runs under the loader's own name (`ld.so PROGRAM`) has no loader either, hence the look for the agent in its mappings; that
  * a program is only just starting is what SILENT_NS is for.
@@ -91,6 +92,35 @@ static const char *program_fault(pid_t pid, uint64_t silent_ns)
 	return fault && !program_has_agent(pid) ? fault : NULL;
 }
 
+/* Is it stopped, by a signal ('T') or a debugger ('t')? */
+static char program_state(pid_t pid)
+{
+	char path[64], line[256], state = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	while (f && !state && fgets(line, sizeof(line), f))
+		sscanf(line, "State: %c", &state);
+	if (f)
+		fclose(f);
+	return state;
+}
+
+static bool stands_still(struct member *m, const char *name, uint64_t silent_ns)
+{
+	char state = program_state(m->kill_pid);
+
+	if (state == 'T')
+		conduct_fail(m->conn->c, -EAGAIN, "process %u (%s) is stopped and cannot take part: kill -CONT %d lets it go on", m->pid, name,
+			     (int)m->kill_pid);
+	else if (state == 't' && silent_ns >= SILENT_CLOSED_NS)
+		conduct_fail(m->conn->c, -EAGAIN, "process %u (%s) is held by a debugger and cannot take part: let it go on there", m->pid, name);
+	else
+		return false;
+	return true;
+}
+
 /* The name that it has now: the member's is that of before. */
 static void program_name(const struct member *m, char *ret, size_t size)
 {
@@ -119,12 +149,17 @@ void conduct_look_at_silent(struct coordinator *c)
 	if (c->state != STATE_SUSPEND || silent_ns < SILENT_NS)
 		return;
 	list_each(m, &c->members, node) {
-		const char *fault = m->waiting || m->reported || m->kill_pid <= 0 ? NULL : program_fault(m->kill_pid, silent_ns);
+		const char *fault;
 		char name[16];
 
-		if (!fault)
+		if (m->waiting || m->reported || m->kill_pid <= 0)
 			continue;
 		program_name(m, name, sizeof(name));
+		if (stands_still(m, name, silent_ns))
+			return;
+		fault = program_fault(m->kill_pid, silent_ns);
+		if (!fault)
+			continue;
 		conduct_fail(c, -ENOTSUP, "process %u (%s) %s: it cannot be checkpointed, and no checkpoint of the job as long as it runs",
 			     m->pid, name, fault);
 		return;
