@@ -177,8 +177,9 @@ static int enter_capsule(pid_t init)
 
 static __attribute__((noreturn)) void become_gdb(uint32_t pid)
 {
-	/* The stop that the process is in would be told as news at the first "continue". */
-	static const char quiet[] = "python gdb.execute('handle SIGSTOP nostop noprint nopass', to_string=True)";
+	/* Would be told as news: at the first "continue" the stop that the process is in; each checkpoint's signal. */
+	static const char quiet[] = "python [gdb.execute('handle %s nostop noprint' % how, to_string=True) "
+				    "for how in ('SIGSTOP nopass', 'SIG61 pass')]";
 	char text[16];
 	sigset_t none;
 

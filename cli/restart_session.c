@@ -70,7 +70,8 @@ static int start_coordinator(struct session *s)
 		.dir = r->dir,
 		.compress = r->compress,
 		.rdma = r->rdma,
-		.interval = r->interval_s,
+		/* Checkpoints of a job in the debugger would push out, by --keep, the one that is looked at. */
+		.interval = r->pause_all || r->pause_pid || r->debug_pid ? 0 : r->interval_s,
 		.keep = r->keep,
 		.timeout = r->timeout_ms / 1000,
 		.interval_given = true,

@@ -56,6 +56,9 @@ class Stage:
         self.bin = self.top / 'build/bin'
         for part in ('bin', 'lib'):
             shutil.copytree(build / part, self.top / 'build' / part)
+        shutil.copytree(ROOT / 'doc', self.top / 'doc')
+        (self.top / 'build/examples').mkdir()
+        shutil.copy(build / 'examples/late_bug', self.top / 'build/examples')
         shutil.copytree(ROOT / 'tests', self.top / 'tests', ignore=shutil.ignore_patterns('unit', 'fuzz', '*.c', '*.h'))
         for folder in ('feature', 'rdma', 'fault'):
             for program in (build / 'tests' / folder).glob('*'):
