@@ -2,6 +2,7 @@
 /* Shared receive queues, the states of queue pairs, what waits in a send queue. */
 #include "verbs_objects.h"
 
+#include <poll.h>
 #include <string.h>
 
 /*
@@ -97,6 +98,13 @@ static void srq_unmake(void)
 	for (int i = 0; i < 4; i++)
 		die_unless(!ibv_destroy_qp(e.qp[i]));
 	die_unless(!ibv_destroy_srq(srq) && !ibv_destroy_srq(other_srq));
+}
+
+static int event_waits(void)
+{
+	struct pollfd p = { .fd = e.ctx->async_fd, .events = POLLIN };
+
+	return poll(&p, 1, 0) > 0;
 }
 
 static enum ibv_qp_state state_of(void)
@@ -206,6 +214,81 @@ static void err_check(void)
 	expect_empty(e.scq);
 }
 
+/* A request that was refused and two that were flushed, of which nothing is polled. */
+static void error_make(void)
+{
+	connected(IBV_QPT_RC);
+	die_unless(!post_recv(&e, 0, 1, 0, 64));
+	e.other.rkey ^= 0x5a5a00;
+	die_unless(!post(&e, 0, 2, IBV_WR_RDMA_WRITE, 0, 64, 4096, IBV_SEND_SIGNALED));
+	e.other.rkey ^= 0x5a5a00;
+	die_unless(!post(&e, 0, 3, IBV_WR_SEND, 0, 64, 0, 0));
+}
+
+static void error_check(void)
+{
+	die_unless(state_of() == IBV_QPS_ERR);
+	expect_wc(e.scq, 2, IBV_WC_REM_ACCESS_ERR);
+	expect_wc(e.scq, 3, IBV_WC_WR_FLUSH_ERR);
+	expect_wc(e.rcq, 1, IBV_WC_WR_FLUSH_ERR);
+	expect_empty(e.scq);
+	expect_empty(e.rcq);
+}
+
+/* Its completions fill the queue, and another queue pair of it has an unsignalled tail, which the drain closes. */
+#define FULL 4
+
+static struct ibv_cq *full;
+
+static struct ibv_qp *full_qp(void)
+{
+	struct ibv_qp_init_attr init = { .send_cq = full, .recv_cq = full, .qp_type = IBV_QPT_RC,
+					 .cap = { .max_send_wr = FULL, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
+	struct ibv_qp *qp = ibv_create_qp(e.pd, &init);
+
+	die_unless(qp);
+	return qp;
+}
+
+static void full_make(void)
+{
+	end_open(&e, 2, SIZE);
+	die_unless((full = ibv_create_cq(e.ctx, FULL, NULL, NULL, 0)));
+	for (int i = 0; i < 2; i++) {
+		die_unless(!ibv_destroy_qp(e.qp[i]));
+		e.qp[i] = full_qp();
+		e.me.qpn[i] = e.qp[i]->qp_num;
+	}
+	end_connect_to(&e, &e.me);
+	fill(e.buf, 64, 7);
+	for (uint64_t i = 0; i < FULL; i++)
+		die_unless(!post(&e, 0, i, IBV_WR_RDMA_WRITE, 0, 64, 4096 * (i + 1), IBV_SEND_SIGNALED));
+	die_unless(!post(&e, 1, 9, IBV_WR_RDMA_WRITE, 0, 64, 4096 * 9, 0));
+}
+
+static void full_check(void)
+{
+	die_unless(!event_waits());
+	for (uint64_t i = 0; i < FULL; i++)
+		die_unless(good_wc(full, i).qp_num == e.qp[0]->qp_num && filled(e.buf + 4096 * (i + 1), 64, 7));
+	expect_empty(full);
+	die_unless(filled(e.buf + 4096 * 9, 64, 7));
+	die_unless(!post(&e, 1, 10, IBV_WR_RDMA_WRITE, 0, 64, 4096, IBV_SEND_SIGNALED));
+	good_wc(full, 10);
+	expect_empty(full);
+	for (uint64_t i = 0; i < FULL; i++) /* as full as it may be */
+		die_unless(!post(&e, 0, 20 + i, IBV_WR_RDMA_WRITE, 0, 64, 4096, IBV_SEND_SIGNALED));
+}
+
+static void full_unmake(void)
+{
+	die_unless(!fake_host_checkpoint(&plugin_verbs));
+	for (uint64_t i = 0; i < FULL; i++)
+		good_wc(full, 20 + i);
+	expect_empty(full);
+	die_unless(!event_waits());
+}
+
 /* ---- what waits in a send queue ---- */
 
 /* A send that finds no receive, and behind it @last. */
@@ -254,6 +337,8 @@ const struct object queue_objects[] = {
 	{ "SQD with sends", "SQD with sends", sqd_sends_make, NULL, sqd_sends_unmake },
 	{ "SQE", NULL, sqe_make, sqe_check, NULL },
 	{ "ERR", NULL, err_make, err_check, NULL },
+	{ "errors that are not polled", NULL, error_make, error_check, NULL },
+	{ "full completion queue", NULL, full_make, full_check, full_unmake },
 	{ "local invalidation", NULL, local_inv_make, local_inv_check, NULL },
 	{ "SEND with invalidate", NULL, send_inv_make, send_inv_check, NULL },
 	{ 0 },
