@@ -111,6 +111,10 @@ def program_items(stage):
             *script_items(stage, 'rdma', 'programs-*')]
 
 
+def peers_items(stage):
+    return [Item('rdma', [stage.top / 'tests/rdma/test-peers', '--long'], exclusive=True, limit=2 * 3600)]
+
+
 def run_item(options, stage, item):
     """[(status, name, seconds, text)]"""
     argv = [str(a) for a in item.argv]
@@ -151,7 +155,7 @@ def run(options, suites, total):
         items = []
         for suite in suites:
             items += feature_items(stage) if suite == 'feature' else long_items(stage) if suite == 'long' \
-                else program_items(stage) if suite == 'programs' else script_items(stage, suite)
+                else program_items(stage) if suite == 'programs' else peers_items(stage) if suite == 'peers' else script_items(stage, suite)
         items = [i for i in items if selected(options, i)]
         if options.list:
             for item in items:

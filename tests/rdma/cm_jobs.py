@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Programs of rdma_cm, rsockets and UCX as jobs: a server and a client, what they do, and what their results say."""
+import random
+import shutil
+
+from harness import Failure, free_port, wait_for
+from pairs import EndedEarly
+from two import Two, need
+
+HERE = '127.0.0.1'
+COUNT = object()  # stands for how much they do
+PORT = object()
+UCX = {'UCX_TLS': 'rc_verbs,ud_verbs,self'}
+
+
+class Case:
+    """@unit: what COUNT is at first; each try that was over too soon has three times as much. @serves: the server does not end."""
+
+    def __init__(self, server, client, unit, said='', tcp=False, env=None, serves=False):
+        self.server, self.client, self.unit, self.said, self.tcp, self.env, self.serves = server, client, unit, said, tcp, env or {}, serves
+
+
+def ucx(options, unit, env=UCX):
+    return Case(['ucx_perftest', '-p', PORT], ['ucx_perftest', '-p', PORT, HERE, *options.split(), '-n', COUNT], unit, 'Final:', True, env)
+
+
+CASES = {
+    'rping': Case(['rping', '-s', '-a', HERE, '-C', COUNT, '-V', '-S', '4096'], ['rping', '-c', '-a', HERE, '-C', COUNT, '-V', '-S', '4096'], 2000),
+    'ucmatose': Case(['ucmatose', '-C', '20', '-c', COUNT], ['ucmatose', '-C', '20', '-c', COUNT, '-s', HERE], 60, 'return status 0'),
+    'ucmatose-migrate': Case(['ucmatose', '-m', '-c', COUNT], ['ucmatose', '-m', '-c', COUNT, '-s', HERE], 100, 'return status 0'),
+    'udaddy': Case(['udaddy', '-C', '1000', '-c', COUNT], ['udaddy', '-C', '1000', '-c', COUNT, '-s', HERE], 8, 'return status 0'),
+    'rstream': Case(['rstream', '-T', 'v', '-C', COUNT, '-S', '65536'], ['rstream', '-T', 'v', '-C', COUNT, '-S', '65536', '-s', HERE], 1000, 'custom'),
+    'rstream-blocking': Case(['rstream', '-T', 'b', '-C', COUNT, '-S', '4096'],
+                             ['rstream', '-T', 'b', '-C', COUNT, '-S', '4096', '-s', HERE], 2000, 'custom'),
+    'riostream': Case(['riostream', '-T', 'b', '-S', '4096', '-C', COUNT], ['riostream', '-T', 'b', '-S', '4096', '-C', COUNT, '-s', HERE], 2000, 'custom'),
+    'ib_send_bw-R': Case(['ib_send_bw', '-R', '-F', '-n', COUNT], ['ib_send_bw', '-R', '-F', '-n', COUNT, HERE], 20000, '#bytes'),
+    'ib_write_lat-R': Case(['ib_write_lat', '-R', '-F', '-n', COUNT], ['ib_write_lat', '-R', '-F', '-n', COUNT, HERE], 20000, '#bytes'),
+    'cmtime': Case(['cmtime'], ['cmtime', '-s', HERE, '-c', COUNT], 200, 'disconnect', serves=True),
+    'qperf': Case(['qperf', '-lp', PORT], ['qperf', '-lp', PORT, HERE, '-t', COUNT, '-cm', '1', 'rc_bw'], 2, 'rc_bw', True, serves=True),
+    'ucx-rc': ucx('-t tag_lat -s 1024', 2000),
+    'ucx-rc-bw-1m': ucx('-t tag_bw -s 1000000', 200),
+    'ucx-sleep': ucx('-t tag_lat -E sleep', 1000),
+    'ucx-ud': ucx('-t tag_lat -s 1024', 1000, {'UCX_TLS': 'ud_verbs,self'}),
+}
+
+
+class Job(Two):
+    """A case's two programs under fermata."""
+
+    def __init__(self, options, folder, case):
+        super().__init__(options, folder, True)
+        self.case, self.count, self.running = case, case.unit, []
+        self.env = {**self.job.env, **case.env}
+
+    def words(self, argv):
+        return [self.count if w is COUNT else self.port if w is PORT else w for w in argv]
+
+    def begin(self):
+        need(self.case.server[0])
+        self.port = free_port()
+        self.running = [self.server(self.words(self.case.server), self.port if self.case.tcp else None, env=self.env)]
+
+    def connect(self, front=()):
+        self.client = self.start('client', [*front, *self.words(self.case.client)], env=self.env)
+        self.running.append(self.client)
+
+    def ended(self):
+        return any(p.ended() for p in self.running)
+
+    def checkpoint(self):
+        try:
+            self.job.checkpoint()
+        except Failure as e:
+            try:
+                wait_for(self.ended, '', 3)
+            except Failure:
+                raise e from None
+            if any(p.ended() and p.returncode for p in self.running):
+                raise
+            raise EndedEarly(str(e)) from None
+        if self.ended():
+            raise EndedEarly('the programs ended before all checkpoints were taken')
+
+    def kill_and_restart(self):
+        self.job.kill_all()
+        shutil.rmtree(self.shm, ignore_errors=True)
+        program = self.job.restart()
+        self.running = [program]
+        wait_for(lambda: program.ended() or self.job.command('status', self.job.name)[0] == 0, 'the job does not come back', period=0.02)
+
+    def again(self):
+        self.job.kill_all()
+        shutil.rmtree(self.shm, ignore_errors=True)
+        shutil.rmtree(self.job.dir, ignore_errors=True)
+        self.count *= 3
+
+    def said(self):
+        return self.case.said in ''.join(p.out.text() for p in self.job.programs)
+
+    def finish(self):
+        if self.case.serves:
+            wait_for(self.said_or_failed, 'the client does not tell its result')
+        else:
+            for program in self.running:
+                status = program.wait_end()
+                if status and not self.end_of_rping(status):
+                    raise Failure(f'{program.label} ended with status {status}')
+        if not self.said():
+            raise Failure(f'the client does not say "{self.case.said}"')
+        self.job.kill_all()
+
+    def end_of_rping(self, status):
+        """Its main thread closes the channel as it ends; where its other one asks for an event just then, that one ends the process."""
+        said = ''.join(p.err.text() for p in self.job.programs)
+        return self.case.server[0] == 'rping' and status == 255 and 'rdma_get_cm_event: Bad file descriptor' in said
+
+    def said_or_failed(self):
+        for program in self.running:
+            if program.ended() and program.returncode:
+                raise Failure(f'{program.label} ended with status {program.returncode}')
+        return self.said()
+
+
+def with_job(options, case, body):
+    def test(folder):
+        job = Job(options, folder, case)
+        try:
+            while True:
+                try:
+                    return body(job, random.Random(f'{options.seed}/{case.client}/{body.__name__}'))
+                except EndedEarly:
+                    if job.count > 1000 * case.unit:
+                        raise
+                    job.again()
+        except Failure as e:
+            raise Failure(f'{e}\nseed {options.seed}\n{job.job.describe()}') from None
+        finally:
+            job.clean()
+    return test
