@@ -26,6 +26,7 @@ class Pair:
         self.job.env['SOFTRDMA_DIR'] = str(self.shm)
         self.running = []
         self.scale = 1
+        self.fault = {}  # by label: where one of them fails
 
     def clean(self):
         self.job.clean()
@@ -43,9 +44,11 @@ class Pair:
         return time.monotonic()
 
     def start_one(self, label, argv, under_fermata):
+        fault = self.fault.get(label)
         label = f'{label}-{len(self.job.programs)}'
         if under_fermata:
-            self.running = [self.job.launch(label, argv, options=['--rdma', 'soft', *self.job_options])]
+            env = {**self.job.env, 'FERMATA_FAULT': fault} if fault else None
+            self.running = [self.job.launch(label, argv, options=['--rdma', 'soft', *self.job_options], env=env)]
         else:
             self.running = [self.job.start(label, [self.bin / 'softrdma-run', *argv])]
         return self.running[0]
