@@ -186,17 +186,22 @@ static bool start_is_ending(json_t *status)
 	return phase && !strcmp(phase, "ending");
 }
 
+/* Nobody can join what was restarted: -EBUSY. When its last process has ended its coordinator stays for a moment, and then the name is free: -EAGAIN. */
+static int start_check_restarted(json_t *status)
+{
+	const char *phase = json_string_value(json_object_get(status, "phase"));
+
+	if (!json_is_true(json_object_get(status, "restarted")))
+		return 0;
+	return json_array_size(json_object_get(status, "processes")) || !phase || strcmp(phase, "running") ? -EBUSY : -EAGAIN;
+}
+
 /* A job that runs is joined with its own options; one that was given otherwise is an error, not ignored. -EAGAIN: it is ending. */
 static int start_check_options(const struct job_options *o, struct job *job, char ret_rdma[JOB_RDMA_MAX])
 {
 	json_t *status = start_status(job);
-	int r = !status ? -EPROTO : start_is_ending(status) ? -EAGAIN : 0;
+	int r = !status ? -EPROTO : start_is_ending(status) ? -EAGAIN : start_check_restarted(status);
 
-	if (r == 0 && json_is_true(json_object_get(status, "restarted"))) {
-		log_error("job %s was restarted: its processes have namespaces of their own, which other programs cannot join in "
-			  "this version; choose another --job", o->name);
-		r = -EEXIST;
-	}
 	if (r == 0)
 		r = start_check_text(o->name, status, "dir", o->dir);
 	if (r == 0)
@@ -275,9 +280,17 @@ static int start_or_join(const struct job_options *o, struct job *ret, char ret_
 	return r;
 }
 
+/* The job is in the way, and may be about to go. */
+static bool start_may_wait(int r, uint64_t begin)
+{
+	uint64_t patience = r == -EAGAIN ? START_LEAVING_NS : r == -EBUSY ? START_IN_USE_NS : 0;
+
+	return raw_now_ns() - begin < patience;
+}
+
 int job_start(const struct job_options *o, struct job *ret)
 {
-	uint64_t deadline = raw_now_ns() + START_LEAVING_NS;
+	uint64_t begin = raw_now_ns();
 	char rdma[JOB_RDMA_MAX];
 	int r = o->restart || o->linger ? start_wait_gone(o->name) : 0, lock;
 
@@ -290,13 +303,18 @@ int job_start(const struct job_options *o, struct job *ret)
 		if (lock < 0)
 			return lock;
 		r = start_or_join(o, ret, rdma);
-		if (r != -EAGAIN || raw_now_ns() > deadline)
+		if (!start_may_wait(r, begin))
 			break;
 		close(lock);
 		start_pause();
 	}
 	if (r == -EAGAIN)
 		log_error("job %s is being ended, and its processes do not go: end them, or choose another --job", o->name);
+	if (r == -EBUSY) {
+		log_error("job %s was restarted: its processes have namespaces of their own, which other programs cannot join in "
+			  "this version; choose another --job", o->name);
+		r = -EEXIST;
+	}
 	if (r == 0)
 		r = job_connect(o->name, ret);
 	memcpy(ret->rdma, rdma, sizeof(ret->rdma));
