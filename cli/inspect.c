@@ -31,6 +31,7 @@ static const struct option inspect_long[] = {
 
 const char *const inspect_kind_names[INSPECT_KINDS] = { "?", "anonymous", "file", "shared file", "shared memory", "vdso",
 							 "System V" };
+const char *const inspect_content_names[4] = { "?", "read", "summed", "saved" };
 const char *const inspect_resource_names[4] = { "?", "plain", "description", "foreign" };
 
 uint64_t inspect_saved(const struct image *i, uint64_t start, uint64_t end)
@@ -219,18 +220,6 @@ static void print_memory(const struct image *i, bool verbose)
 		print_mapping(i, &m[n]);
 }
 
-static void print_sysv(const struct image *i)
-{
-	size_t count;
-	const struct image_sysv *s = image_get_sysv(i, &count);
-
-	if (count)
-		printf("  System V   %zu\n", count);
-	for (size_t n = 0; n < count; n++)
-		printf("    memory %-8d key %08x, %" PRIu64 " bytes, mode %04o, owner %u.%u, made by process %d\n", s[n].id,
-		       (unsigned int)s[n].key, s[n].size, s[n].mode, s[n].uid, s[n].gid, s[n].cpid);
-}
-
 static void print_signals(const struct image *i, bool verbose)
 {
 	const struct image_process *p = image_get_process(i);
@@ -252,35 +241,6 @@ static void print_signals(const struct image *i, bool verbose)
 	}
 }
 
-static void print_resource(const struct image_resource *r)
-{
-	const struct image_fd *fds = inspect_fds(r);
-	struct image_foreign foreign;
-
-	printf("    %-15.15s %-11s %6u bytes", r->plugin, inspect_resource_names[r->kind & 3], r->length);
-	if (r->kind == IMAGE_RESOURCE_FOREIGN) {
-		memcpy(&foreign, r + 1, sizeof(foreign));
-		printf(", led by process %u as %d", foreign.leader_pid, foreign.leader_fd);
-	}
-	for (uint32_t n = 0; n < r->fd_count; n++)
-		printf("%s%d%s", n ? ", " : r->fd_count == 1 ? ", descriptor " : ", descriptors ", fds[n].fd,
-		       fds[n].flags ? " (close-on-exec)" : "");
-	putchar('\n');
-}
-
-static void print_resources(const struct image *i)
-{
-	struct image_note_view note;
-	size_t cursor = 0, count = 0;
-
-	while (image_next_note(i, &cursor, &note))
-		count += note.type == IMAGE_NOTE_RESOURCE;
-	printf("  resources  %zu\n", count);
-	for (cursor = 0; image_next_note(i, &cursor, &note);)
-		if (note.type == IMAGE_NOTE_RESOURCE)
-			print_resource(note.data);
-}
-
 void inspect_text(const struct image *i, const char *path, bool verbose)
 {
 	print_process(i, path);
@@ -288,9 +248,10 @@ void inspect_text(const struct image *i, const char *path, bool verbose)
 	print_threads(i);
 	print_zombies(i);
 	print_memory(i, verbose);
-	print_sysv(i);
+	inspect_print_sysv(i);
+	inspect_print_contents(i);
 	print_signals(i, verbose);
-	print_resources(i);
+	inspect_print_resources(i);
 	inspect_verbs_text(i, verbose);
 }
 

@@ -14,7 +14,7 @@ struct inspect_kind {
 };
 
 extern const char *const inspect_kind_names[INSPECT_KINDS];
-extern const char *const inspect_resource_names[4];
+extern const char *const inspect_resource_names[4], *const inspect_content_names[4];
 
 /* Sums mappings by kind. */
 void inspect_sum(const struct image *i, struct inspect_kind ret[INSPECT_KINDS]);
@@ -36,3 +36,8 @@ json_t *inspect_verbs_json(const struct image_resource *r);
 
 json_t *inspect_json(const struct image *i);
 void inspect_text(const struct image *i, const char *path, bool verbose);
+
+/* inspect_resources.c */
+void inspect_print_sysv(const struct image *i);
+void inspect_print_contents(const struct image *i);
+void inspect_print_resources(const struct image *i);

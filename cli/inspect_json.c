@@ -116,6 +116,23 @@ static json_t *json_sysv(const struct image *i)
 	return list;
 }
 
+static json_t *json_contents(const struct image *i)
+{
+	json_t *list = json_array();
+
+	for (size_t n = 0; n < image_count_contents(i); n++) {
+		const struct image_content *c = image_get_content(i, n);
+
+		json_array_append_new(list, json_pack("{s:o, s:s, s:I, s:I, s:i, s:o, s:o, s:I}", "path", text(image_content_path(i, c)),
+						      "content", inspect_content_names[c->kind & 3], "size", (json_int_t)c->size,
+						      "mtime", (json_int_t)c->mtime_sec, "mode", (int)c->mode, "file",
+						      text(image_content_name(i, c)), "sum",
+						      c->flags & IMAGE_CONTENT_HAS_SUM ? hex(c->sum) : json_null(), "bytes",
+						      (json_int_t)c->bytes));
+	}
+	return list;
+}
+
 static json_t *json_signals(const struct image *i)
 {
 	const struct image_sigaction *s = image_get_signals(i);
@@ -187,9 +204,10 @@ json_t *inspect_json(const struct image *i)
 	char digest[33];
 
 	inspect_digest(i, digest);
-	return json_pack("{s:i, s:i, s:o, s:I, s:I, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", v->version,
+	return json_pack("{s:i, s:i, s:o, s:I, s:I, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", v->version,
 			 "minor", v->minor, "writer", text(v->writer), "file_size", (json_int_t)image_file_size(i), "blocks",
 			 (json_int_t)b->count, "block_size", b->block_size, "digest", digest, "process", json_process(i),
 			 "threads", json_threads(i), "ended_children", json_zombies(i), "memory", json_memory(i), "mappings", json_mappings(i), "signals",
-			 json_signals(i), "system_v_memory", json_sysv(i), "cpu", json_cpu(i), "host", json_host(i), "resources", json_resources(i));
+			 json_signals(i), "system_v_memory", json_sysv(i), "cpu", json_cpu(i), "host", json_host(i), "resources", json_resources(i), "files",
+			 json_contents(i));
 }

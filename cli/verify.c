@@ -18,7 +18,8 @@
 
 static const char verify_help[] =
 	"Usage: fermata verify [-v] [--json] CHECKPOINT|IMAGE\n"
-	"Checks every block of a checkpoint's images, and their sizes and digests against its manifest.\n"
+	"Checks every block of a checkpoint's images, their sizes and digests against its manifest, and the\n"
+	"contents of files that it holds.\n"
 	"CHECKPOINT: a checkpoint's directory, or a job's for the newest complete one in it.\n"
 	"  -v, --verbose  a line for each image\n"
 	"      --json     the result as JSON\n"
@@ -33,9 +34,9 @@ static const struct option verify_long[] = {
 
 struct verify {
 	bool json, verbose, drawn;
-	json_t *images;
+	json_t *images, *contents;
 	uint64_t bytes, seen; /* of files: all of the checkpoint, those before the current image */
-	size_t count, bad;
+	size_t count, files, bad;
 	int code;
 	struct timespec told;
 };
@@ -85,7 +86,7 @@ static void note(struct verify *v, const char *name, const struct image *i, cons
 	json_array_append_new(v->images, o);
 }
 
-/* Takes @i, which may be NULL when it could not be opened: then @e says why. */
+/* @i may be NULL when it could not be opened: then @e says why. */
 static void check(struct verify *v, const char *name, struct image *i, struct image_error *e, bool named_by_user)
 {
 	bool tty = isatty(STDERR_FILENO);
@@ -109,7 +110,39 @@ static void check(struct verify *v, const char *name, struct image *i, struct im
 			       image_get_process(i)->comm, size, (unsigned long long)image_get_blocks(i)->count);
 	}
 	note(v, name, i, e);
-	image_free(i);
+}
+
+static void note_content(struct verify *v, const struct image *i, const struct image_content *c, const struct image_error *e)
+{
+	char size[32];
+
+	json_array_append_new(v->contents, json_pack("{s:s, s:s, s:b, s:s}", "name", image_content_name(i, c), "path", image_content_path(i, c),
+						     "whole", e->fault == IMAGE_OK, "text", e->text));
+	v->files++;
+	if (e->fault != IMAGE_OK) {
+		v->bad++;
+		v->code = CLI_DAMAGED;
+		warnx("%s (of %s)", e->text, image_content_path(i, c));
+		return;
+	}
+	v->seen += c->bytes;
+	size_format((double)c->size, size, sizeof(size));
+	if (v->verbose && !v->json)
+		printf("%s: whole: content of %s, %s\n", image_content_name(i, c), image_content_path(i, c), size);
+}
+
+static void check_contents(struct verify *v, const struct manifest *m, const struct image *i)
+{
+	struct image_error e;
+
+	for (size_t n = 0; n < image_count_contents(i); n++) {
+		const struct image_content *c = image_get_content(i, n);
+
+		if (c->kind != IMAGE_CONTENT_SAVED)
+			continue;
+		manifest_content_verify(m, i, c, &e);
+		note_content(v, i, c, &e);
+	}
 }
 
 static int finish(struct verify *v, const char *path, json_t *what)
@@ -120,16 +153,23 @@ static int finish(struct verify *v, const char *path, json_t *what)
 		json_object_set_new(what, "path", json_string(path));
 		json_object_set_new(what, "whole", json_boolean(!v->bad));
 		json_object_set(what, "images", v->images);
+		json_object_set(what, "files", v->contents);
 		json_dumpf(what, stdout, JSON_INDENT(2));
 		putchar('\n');
 	} else if (!v->bad) {
 		size_format((double)v->seen, size, sizeof(size));
-		printf("%s: whole: %zu image%s, %s\n", path, v->count, v->count == 1 ? "" : "s", size);
+		printf("%s: whole: %zu image%s, ", path, v->count, v->count == 1 ? "" : "s");
+		if (v->files)
+			printf("%zu file%s, ", v->files, v->files == 1 ? "" : "s");
+		puts(size);
+	} else if (v->files) {
+		warnx("%s: %zu of %zu images and files are not whole", path, v->bad, v->count + v->files);
 	} else {
 		warnx("%s: %zu of %zu image%s not whole", path, v->bad, v->count, v->count == 1 ? " is" : "s are");
 	}
 	json_decref(what);
 	json_decref(v->images);
+	json_decref(v->contents);
 	return v->code;
 }
 
@@ -140,6 +180,7 @@ static int verify_image(struct verify *v, const char *path)
 
 	image_open(path, &i, &e);
 	check(v, path, i, &e, true);
+	image_free(i);
 	return finish(v, path, json_object());
 }
 
@@ -152,6 +193,7 @@ static int verify_checkpoint(struct verify *v, const char *path)
 	if (r) {
 		warnx("%s", e.text);
 		json_decref(v->images);
+		json_decref(v->contents);
 		return exit_code(e.fault, true);
 	}
 	for (size_t n = 0; n < m->count; n++)
@@ -161,6 +203,9 @@ static int verify_checkpoint(struct verify *v, const char *path)
 
 		manifest_image_open(m, &m->images[n], &i, &e);
 		check(v, m->images[n].name, i, &e, false);
+		if (i)
+			check_contents(v, m, i);
+		image_free(i);
 	}
 	r = finish(v, m->path, json_pack("{s:s, s:I}", "job", m->job, "checkpoint", (json_int_t)m->checkpoint));
 	manifest_free(m);
@@ -186,6 +231,7 @@ int cmd_verify(int argc, char **argv)
 		return CLI_USAGE;
 	}
 	v.images = json_array();
+	v.contents = json_array();
 	if (!stat(argv[optind], &st) && !S_ISDIR(st.st_mode))
 		return verify_image(&v, argv[optind]);
 	return verify_checkpoint(&v, argv[optind]);

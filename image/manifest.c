@@ -117,6 +117,8 @@ static bool take_image(struct manifest_image *mi, const json_t *o)
 	mi->ppid = (uint32_t)take_number(o, "ppid", UINT32_MAX);
 	mi->bytes = take_number(o, "bytes", INT64_MAX);
 	mi->file_size = take_number(o, "file_size", INT64_MAX);
+	mi->contents = (uint32_t)take_number(o, "contents", UINT32_MAX);
+	mi->contents_bytes = take_number(o, "contents_bytes", INT64_MAX);
 	return take_digest(mi, json_string_value(json_object_get(o, "digest")));
 }
 
@@ -128,6 +130,7 @@ static bool take(struct manifest *m, const json_t *o)
 	take_text(m->time, sizeof(m->time), o, "time");
 	take_text(m->compress, sizeof(m->compress), options, "compress");
 	take_text(m->rdma, sizeof(m->rdma), options, "rdma");
+	take_text(m->files, sizeof(m->files), options, "files");
 	m->checkpoint = take_number(o, "checkpoint", INT64_MAX);
 	m->interval_s = (uint32_t)take_number(options, "interval", INT_MAX);
 	m->keep = (uint32_t)take_number(options, "keep", INT_MAX);

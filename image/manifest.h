@@ -9,6 +9,8 @@
 
 #include "image/reader.h"
 
+struct image_content;
+
 struct manifest_image {
 	char name[NAME_MAX + 1]; /* within the checkpoint's directory */
 	uint32_t pid, ppid;
@@ -16,6 +18,8 @@ struct manifest_image {
 	char exe[512];
 	uint64_t bytes;	    /* of memory, holes left out */
 	uint64_t file_size; /* 0: not said */
+	uint32_t contents; /* of files that it has saved, and their data */
+	uint64_t contents_bytes;
 	uint8_t digest[16]; /* image_digest() */
 	bool has_digest;
 };
@@ -26,7 +30,7 @@ struct manifest {
 	char job[64];
 	uint64_t checkpoint; /* its number */
 	char time[32];
-	char compress[16], rdma[16];
+	char compress[16], rdma[16], files[16];
 	uint32_t interval_s, keep, timeout_ms;
 	struct manifest_image *images;
 	size_t count; /* at least 1 */
@@ -39,6 +43,10 @@ struct manifest {
  */
 int manifest_open(const char *path, struct manifest **ret, struct image_error *ret_error);
 struct manifest *manifest_free(struct manifest *m);
+/*
+ * Holds the copy of @c, an entry of @i, that the checkpoint @m has against its size and sum. 0, or -errno and @ret_error.
+ */
+int manifest_content_verify(const struct manifest *m, const struct image *i, const struct image_content *c, struct image_error *ret_error);
 /* Opens an image of @m, and checks that it is the one that @m names. As image_open(). */
 int manifest_image_open(const struct manifest *m, const struct manifest_image *mi, struct image **ret,
 			struct image_error *ret_error);

@@ -58,6 +58,11 @@ uint64_t image_file_size(const struct image *i);
 const struct image_process *image_get_process(const struct image *i);
 const struct image_thread *image_get_threads(const struct image *i, size_t *ret_count);
 const struct image_sysv *image_get_sysv(const struct image *i, size_t *ret_count);
+/* The contents of files: those that this process has saved, summed or only read. */
+size_t image_count_contents(const struct image *i);
+const struct image_content *image_get_content(const struct image *i, size_t index);
+const char *image_content_path(const struct image *i, const struct image_content *c);
+const char *image_content_name(const struct image *i, const struct image_content *c); /* of the file in the checkpoint; "" */
 const struct image_mapping *image_get_mappings(const struct image *i, size_t *ret_count);
 const char *image_mapping_path(const struct image *i, const struct image_mapping *m); /* "" if none */
 const struct image_sigaction *image_get_signals(const struct image *i);

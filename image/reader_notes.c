@@ -203,6 +203,7 @@ static const struct kind {
 	[6] = { "HOST", true, true, read_host },	 [7] = { "RESOURCE", false, false, read_resource },
 	[8] = { "BLOCKS", true, false, NULL },		 [9] = { "ZOMBIES", true, false, read_zombies },
 	[10] = { "SYSV", true, false, image_read_sysv },
+	[11] = { "CONTENTS", true, false, image_read_contents },
 };
 
 static int read_one(struct image *i, const struct image_note_view *n, struct image_error *e)

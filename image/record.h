@@ -22,6 +22,7 @@ enum image_note {
 	IMAGE_NOTE_BLOCKS = 0x46524d09,	 /* struct image_blocks, then the checksums */
 	IMAGE_NOTE_ZOMBIES = 0x46524d0a, /* struct image_zombie array: children that have ended and are not waited for */
 	IMAGE_NOTE_SYSV = 0x46524d0b, /* struct image_sysv array, by ascending id: the System V segments of its mappings, and those it leads */
+	IMAGE_NOTE_CONTENTS = 0x46524d0c, /* struct image_contents, the entries, then the texts, NUL-ended */
 };
 
 struct image_version {
@@ -185,6 +186,34 @@ struct image_blocks {
 	uint8_t head_digest[16]; /* XXH3-128 over file bytes [0, data_start), this struct with zeros here, the checksums */
 };
 
+struct image_contents {
+	uint32_t count;
+	uint32_t entry_size; /* bytes of an entry: sizeof(struct image_content) of the writer */
+	uint64_t texts_length;
+};
+
+enum image_content_kind {
+	IMAGE_CONTENT_STATED = 1, /* only read here: size and time of change are known */
+	IMAGE_CONTENT_SUMMED = 2, /* written here: its sum is known, too */
+	IMAGE_CONTENT_SAVED = 3,  /* written here: a file of the checkpoint holds its content */
+};
+enum {
+	IMAGE_CONTENT_HAS_SUM = 1,
+	IMAGE_CONTENT_STANDARD = 2, /* it is some process' standard output or error */
+};
+
+struct image_content { /* of a regular file that the process has open or mapped shared */
+	uint64_t dev, ino;
+	uint64_t size;
+	int64_t mtime_sec;
+	uint32_t mtime_nsec, mode;
+	uint32_t uid, gid;
+	uint32_t kind, flags;
+	uint64_t sum;
+	uint64_t bytes; /* SAVED: of data, holes left out */
+	uint32_t path, name; /* offsets into the texts, which begin with a NUL: where it is; SAVED: the file of the checkpoint */
+};
+
 /*
  * Left by `fermata restart` for the agent, at image_process.restart_info in the new process, before its first thread
  * goes on. A new agent takes any size.
@@ -199,6 +228,7 @@ struct image_restart {
 	uint32_t caps;	       /* 1: the checkpoint thread holds the capsule's capabilities until it drops them; others do not */
 	char rundir[108];      /* the new coordinator's directory: sock, key */
 	uint32_t pause;	       /* 1: SIGSTOP before the threads go on */
+	uint32_t outputs_at_end; /* 1: a standard output whose file is longer than it was goes on at its end */
 };
 
 /* Widths are the format: a change here is a new field at an end, or a new version. */
@@ -213,3 +243,5 @@ _Static_assert(sizeof(struct image_cpu) == 240, "image format");
 _Static_assert(sizeof(struct image_host) == 168, "image format");
 _Static_assert(sizeof(struct image_resource) == 32, "image format");
 _Static_assert(sizeof(struct image_blocks) == 48, "image format");
+_Static_assert(sizeof(struct image_contents) == 16, "image format");
+_Static_assert(sizeof(struct image_content) == 80, "image format");

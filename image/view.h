@@ -37,6 +37,10 @@ struct image {
 	struct image_sigaction signals[64];
 	const struct image_sysv *sysv;
 	size_t sysv_count;
+	const uint8_t *contents; /* entries of content_size bytes */
+	size_t content_count, content_size;
+	const char *content_texts;
+	uint64_t content_texts_length;
 	struct image_cpu cpu;
 	struct image_host host;
 	unsigned int seen; /* bit T for the note of type IMAGE_NOTE_VERSION + T */
@@ -50,6 +54,8 @@ int image_read_notes(struct image *i, struct image_error *e);
 /* reader_sysv.c */
 bool image_read_sysv(struct image *i, const struct image_note_view *n);
 bool image_sysv_agrees(const struct image *i); /* the mappings with the segments */
+/* reader_contents.c */
+bool image_read_contents(struct image *i, const struct image_note_view *n);
 /* Steps over the notes of [at, end): false at the end; *ret_bad when one leaves its bounds. */
 struct image_raw_note {
 	const char *owner;
