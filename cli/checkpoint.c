@@ -9,16 +9,19 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "protocol/files.h"
 
 static const char checkpoint_help[] =
-	"Usage: fermata checkpoint [JOB] [--stop] [--json]\n"
+	"Usage: fermata checkpoint [JOB] [--stop] [--files WHAT] [--json]\n"
 	"Takes a checkpoint of JOB (or of the only job that runs) and waits for it.\n"
 	"  --stop   end the job when the checkpoint is committed\n"
+	"  --files WHAT  restore, check or ignore, for this checkpoint: see fermata launch --help\n"
 	"  --json   the result as JSON\n"
 	"Exit status: 0 committed; 4 it failed and the job goes on unharmed.\n";
 
 static const struct option checkpoint_long[] = {
 	{ "stop", no_argument, NULL, 's' },
+	{ "files", required_argument, NULL, 'f' },
 	{ "json", no_argument, NULL, 'j' },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
@@ -45,7 +48,7 @@ static int checkpoint_print(const struct job *job, const struct link_message *m,
 {
 	struct msg_checkpoint_result r;
 	const char *path, *text;
-	char size[32];
+	char size[80];
 
 	if (m->length < sizeof(r))
 		return CLI_FAILED;
@@ -55,16 +58,17 @@ static int checkpoint_print(const struct job *job, const struct link_message *m,
 	path = (const char *)m->data + sizeof(r);
 	text = path + r.path_length;
 	if (json) {
-		json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:I, s:f, s:s%, s:s%}", "job", job->name, "error", r.error,
+		json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:I, s:i, s:I, s:f, s:s%, s:s%}", "job", job->name, "error", r.error,
 				      "checkpoint", (int)r.checkpoint, "processes", (int)r.processes, "bytes",
-				      (json_int_t)r.bytes, "pause_ms", (double)r.pause_ns / 1e6, "path", path,
+				      (json_int_t)r.bytes, "contents", (int)r.contents, "contents_bytes",
+				      (json_int_t)r.contents_bytes, "pause_ms", (double)r.pause_ns / 1e6, "path", path,
 				      (size_t)r.path_length, "text", text, (size_t)r.text_length);
 
 		json_dumpf(o, stdout, JSON_INDENT(2));
 		putchar('\n');
 		json_decref(o);
 	} else if (!r.error) {
-		size_format((double)r.bytes, size, sizeof(size));
+		size_format_contents((double)r.bytes, (double)r.contents_bytes, r.contents, size, sizeof(size));
 		printf("checkpoint %u: %u process%s, %s, paused %.0f ms, %.*s\n", r.checkpoint, r.processes,
 		       r.processes == 1 ? "" : "es", size, (double)r.pause_ns / 1e6, (int)r.path_length, path);
 	}
@@ -104,6 +108,11 @@ int cmd_checkpoint(int argc, char **argv)
 	while ((o = getopt_long(argc, argv, "h", checkpoint_long, NULL)) != -1) {
 		switch (o) {
 		case 's': request.flags |= MSG_CHECKPOINT_STOP; break;
+		case 'f':
+			if (options_check(NULL, NULL, optarg) < 0)
+				return CLI_USAGE;
+			request.files = files_parse(optarg);
+			break;
 		case 'j': json = true; break;
 		case 'h': fputs(checkpoint_help, stdout); return CLI_OK;
 		default: fputs(checkpoint_help, stderr); return CLI_USAGE;

@@ -53,7 +53,7 @@ int job_status(struct job *job, char **ret_text);
 struct job_options {
 	const char *name; /* checked by rundir_job_check() */
 	const char *dir;  /* absolute, or NULL: ./fermata-NAME, or that of the job that is joined */
-	const char *compress, *rdma; /* NULL: not given */
+	const char *compress, *rdma, *files; /* NULL: not given */
 	unsigned int interval, keep, timeout; /* seconds, number, seconds */
 	bool interval_given, keep_given, timeout_given;
 	const char *restart; /* checkpoint whose processes are expected, or NULL */
@@ -70,7 +70,7 @@ int job_start(const struct job_options *options, struct job *ret);
 const char *options_text(const char *flag, const char *variable);
 unsigned int options_number(const char *name, const char *value, bool *ret_given);
 /* 0, or -EINVAL after it has said what is not supported. */
-int options_check(const char *compress, const char *rdma);
+int options_check(const char *compress, const char *rdma, const char *files);
 
 /* paths.c: where the parts of fermata lie. */
 
@@ -81,3 +81,5 @@ int paths_absolute(const char *path, char *ret, size_t size);
 
 /* Figures for people: "12.3 MiB". */
 void size_format(double bytes, char *buf, size_t size);
+/* "12.3 MiB + 1.0 GiB of 3 files" */
+void size_format_contents(double bytes, double contents, unsigned int files, char *buf, size_t size);

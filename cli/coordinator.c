@@ -22,20 +22,21 @@ static const char coordinator_help[] =
 	"  --foreground   stay in the foreground, messages on standard error\n"
 	"The other options: see fermata launch --help.\n";
 
-enum { OPT_READY = 256, OPT_LINGER, OPT_RESTART };
+enum { OPT_READY = 256, OPT_LINGER, OPT_RESTART, OPT_FILES };
 
 static const struct option coordinator_long[] = {
 	{ "job", required_argument, NULL, 'j' },	{ "dir", required_argument, NULL, 'd' },
 	{ "interval", required_argument, NULL, 'i' },	{ "keep", required_argument, NULL, 'k' },
 	{ "compress", required_argument, NULL, 'c' },	{ "rdma", required_argument, NULL, 'r' },
-	{ "timeout", required_argument, NULL, 't' },	{ "foreground", no_argument, NULL, 'f' },
+	{ "timeout", required_argument, NULL, 't' },	{ "files", required_argument, NULL, OPT_FILES },
+	{ "foreground", no_argument, NULL, 'f' },
 	{ "restart", required_argument, NULL, OPT_RESTART }, { "ready-fd", required_argument, NULL, OPT_READY },
 	{ "linger", no_argument, NULL, OPT_LINGER },	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
 
 struct coordinator_flags {
-	const char *job, *dir, *compress, *rdma, *interval, *keep, *timeout, *restart, *ready;
+	const char *job, *dir, *compress, *rdma, *files, *interval, *keep, *timeout, *restart, *ready;
 	bool foreground, linger;
 };
 
@@ -54,6 +55,7 @@ static int coordinator_parse(int argc, char **argv, struct coordinator_flags *f)
 		case 'r': f->rdma = optarg; break;
 		case 't': f->timeout = optarg; break;
 		case 'f': f->foreground = true; break;
+		case OPT_FILES: f->files = optarg; break;
 		case OPT_RESTART: f->restart = optarg; break;
 		case OPT_READY: f->ready = optarg; break;
 		case OPT_LINGER: f->linger = true; break;
@@ -66,7 +68,7 @@ static int coordinator_parse(int argc, char **argv, struct coordinator_flags *f)
 
 static int coordinator_start(const struct coordinator_flags *f, const char *dir, const struct coordinator_options *c)
 {
-	struct job_options o = { .name = c->job, .dir = dir, .compress = c->compress, .rdma = c->rdma,
+	struct job_options o = { .name = c->job, .dir = dir, .compress = c->compress, .rdma = c->rdma, .files = c->files,
 				 .interval = c->interval_s, .interval_given = true, .keep = c->keep, .keep_given = true,
 				 .timeout = c->timeout_ms / 1000, .timeout_given = true, .linger = true };
 	struct job job;
@@ -93,13 +95,15 @@ int cmd_coordinator(int argc, char **argv)
 	}
 	c.compress = options_text(f.compress, "FERMATA_COMPRESS");
 	c.rdma = options_text(f.rdma, "FERMATA_RDMA");
-	if (options_check(c.compress, c.rdma) < 0 || fault_init(getenv("FERMATA_FAULT")) < 0) {
+	c.files = options_text(f.files, "FERMATA_FILES");
+	if (options_check(c.compress, c.rdma, c.files) < 0 || fault_init(getenv("FERMATA_FAULT")) < 0) {
 		if (fault_init(getenv("FERMATA_FAULT")) < 0)
 			log_error("FERMATA_FAULT=%s: no such point", getenv("FERMATA_FAULT"));
 		return CLI_USAGE;
 	}
 	c.compress = c.compress ? c.compress : "none";
 	c.rdma = c.rdma ? c.rdma : "auto";
+	c.files = c.files ? c.files : "restore";
 	c.interval_s = options_number("--interval", options_text(f.interval, "FERMATA_INTERVAL"), &given);
 	c.keep = options_number("--keep", options_text(f.keep, "FERMATA_KEEP"), &given);
 	c.timeout_ms = 1000 * options_number("--timeout", options_text(f.timeout, "FERMATA_TIMEOUT"), &given);

@@ -37,9 +37,12 @@ static const char launch_help[] =
 	"  --keep N          remove all but the newest N (default: keep all)\n"
 	"  --compress WHAT   none\n"
 	"  --rdma WHICH      auto, system or soft (default: auto)\n"
+	"  --files WHAT      contents of files open for writing: restore, saved and put back\n"
+	"                    at a restart; check, it refuses if they differ; ignore\n"
+	"                    (default: restore)\n"
 	"  --timeout SECS    the longest that a phase may last (default: 60)\n"
 	"Each has an environment variable: FERMATA_JOB, FERMATA_DIR, FERMATA_INTERVAL,\n"
-	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_TIMEOUT; an option beats it.\n";
+	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_FILES, FERMATA_TIMEOUT; an option beats it.\n";
 
 enum { OPT_COORDINATOR = 256 };
 
@@ -47,12 +50,13 @@ static const struct option launch_long[] = {
 	{ "job", required_argument, NULL, 'j' },      { "dir", required_argument, NULL, 'd' },
 	{ "interval", required_argument, NULL, 'i' }, { "keep", required_argument, NULL, 'k' },
 	{ "compress", required_argument, NULL, 'c' }, { "rdma", required_argument, NULL, 'r' },
+	{ "files", required_argument, NULL, 'f' },
 	{ "timeout", required_argument, NULL, 't' },  { "coordinator", required_argument, NULL, OPT_COORDINATOR },
 	{ "help", no_argument, NULL, 'h' },	      { 0 },
 };
 
 struct launch_flags {
-	const char *job, *dir, *interval, *keep, *compress, *rdma, *timeout, *coordinator;
+	const char *job, *dir, *interval, *keep, *compress, *rdma, *files, *timeout, *coordinator;
 };
 
 /* 0, or an exit status + 1. */
@@ -68,6 +72,7 @@ static int launch_parse(int argc, char **argv, struct launch_flags *f)
 		case 'k': f->keep = optarg; break;
 		case 'c': f->compress = optarg; break;
 		case 'r': f->rdma = optarg; break;
+		case 'f': f->files = optarg; break;
 		case 't': f->timeout = optarg; break;
 		case OPT_COORDINATOR: f->coordinator = optarg; break;
 		case 'h': fputs(launch_help, stdout); return CLI_OK + 1;
@@ -126,6 +131,7 @@ static int launch_options(const struct launch_flags *f, const char *program, str
 	o->dir = where ? dir : NULL;
 	o->compress = options_text(f->compress, "FERMATA_COMPRESS");
 	o->rdma = options_text(f->rdma, "FERMATA_RDMA");
+	o->files = options_text(f->files, "FERMATA_FILES");
 	o->interval = options_number("--interval", options_text(f->interval, "FERMATA_INTERVAL"), &o->interval_given);
 	o->keep = options_number("--keep", options_text(f->keep, "FERMATA_KEEP"), &o->keep_given);
 	o->timeout = options_number("--timeout", options_text(f->timeout, "FERMATA_TIMEOUT"), &o->timeout_given);
@@ -133,7 +139,7 @@ static int launch_options(const struct launch_flags *f, const char *program, str
 		log_error("FERMATA_FAULT=%s: no such point", getenv("FERMATA_FAULT"));
 		return -EINVAL;
 	}
-	return options_check(o->compress, o->rdma);
+	return options_check(o->compress, o->rdma, o->files);
 }
 
 /* @first, then what the variable had. */

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "protocol/files.h"
 
 const char *options_text(const char *flag, const char *variable)
 {
@@ -32,7 +33,7 @@ unsigned int options_number(const char *name, const char *value, bool *ret_given
 	return (unsigned int)n;
 }
 
-int options_check(const char *compress, const char *rdma)
+int options_check(const char *compress, const char *rdma, const char *files)
 {
 	if (compress && strcmp(compress, "none")) {
 		log_error("--compress %s: not supported in this version; only none is", compress);
@@ -40,6 +41,10 @@ int options_check(const char *compress, const char *rdma)
 	}
 	if (rdma && strcmp(rdma, "auto") && strcmp(rdma, "system") && strcmp(rdma, "soft")) {
 		log_error("--rdma %s: auto, system or soft is needed", rdma);
+		return -EINVAL;
+	}
+	if (files && !files_parse(files)) {
+		log_error("--files %s: restore, check or ignore is needed", files);
 		return -EINVAL;
 	}
 	return 0;

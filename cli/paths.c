@@ -78,3 +78,16 @@ void size_format(double bytes, char *buf, size_t size)
 	}
 	snprintf(buf, size, u ? "%.1f %s" : "%.0f %s", bytes, units[u]);
 }
+
+void size_format_contents(double bytes, double contents, unsigned int files, char *buf, size_t size)
+{
+	char more[32];
+	size_t n;
+
+	size_format(bytes, buf, size);
+	if (!files)
+		return;
+	n = strlen(buf);
+	size_format(contents, more, sizeof(more));
+	snprintf(buf + n, size - n, " + %s of %u file%s", more, files, files == 1 ? "" : "s");
+}

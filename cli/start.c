@@ -74,6 +74,7 @@ static int start_args(struct start_args *a, const struct job_options *o)
 	start_arg(a, "--dir", a->dir);
 	start_arg(a, "--compress", o->compress);
 	start_arg(a, "--rdma", o->rdma);
+	start_arg(a, "--files", o->files);
 	start_arg(a, "--restart", o->restart);
 	start_number(a, "--interval", o->interval, o->interval_given);
 	start_number(a, "--keep", o->keep, o->keep_given);
@@ -208,6 +209,8 @@ static int start_check_options(const struct job_options *o, struct job *job, cha
 		r = start_check_text(o->name, status, "compress", o->compress);
 	if (r == 0)
 		r = start_check_text(o->name, status, "rdma", o->rdma);
+	if (r == 0)
+		r = start_check_text(o->name, status, "files", o->files);
 	if (r == 0)
 		r = start_check_number(o->name, status, "interval", o->interval, o->interval_given);
 	if (r == 0)

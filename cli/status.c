@@ -52,13 +52,14 @@ static void status_print_phases(json_t *phases)
 
 static void status_print_last(json_t *last)
 {
-	char size[32];
+	char size[80];
 
 	if (!json_is_object(last)) {
 		printf("  last checkpoint: none yet\n");
 		return;
 	}
-	size_format((double)status_number(last, "bytes"), size, sizeof(size));
+	size_format_contents((double)status_number(last, "bytes"), (double)status_number(last, "contents_bytes"),
+			     (unsigned int)status_number(last, "contents"), size, sizeof(size));
 	if (status_number(last, "error"))
 		printf("  last checkpoint: failed: %s\n", status_text(last, "text"));
 	else

@@ -13,7 +13,7 @@
 #include "base/sys.h"
 #include "coordinator/internal.h"
 
-bool command_wanted(struct coordinator *c, uint32_t *ret_flags)
+bool command_wanted(struct coordinator *c, uint32_t *ret_flags, uint32_t *ret_files)
 {
 	bool wanted = c->interval_due && c->member_count;
 	struct conn *k;
@@ -23,6 +23,7 @@ bool command_wanted(struct coordinator *c, uint32_t *ret_flags)
 			continue;
 		k->wait = WAIT_CURRENT;
 		*ret_flags |= k->wait_flags;
+		*ret_files = k->wait_files ? k->wait_files : *ret_files;
 		wanted = true;
 	}
 	c->interval_due = false;
@@ -35,7 +36,8 @@ void command_results(struct coordinator *c)
 	struct msg_checkpoint_result r = { .error = o->error, .checkpoint = o->number, .bytes = o->bytes,
 					   .pause_ns = o->pause_ns, .processes = o->processes,
 					   .path_length = (uint32_t)strlen(o->path),
-					   .text_length = (uint32_t)strlen(o->text) };
+					   .text_length = (uint32_t)strlen(o->text), .contents = o->contents,
+					   .contents_bytes = o->contents_bytes };
 	char both[sizeof(o->path) + sizeof(o->text)];
 	struct conn *k;
 
@@ -114,8 +116,9 @@ static json_t *command_status_last(const struct outcome *o)
 {
 	if (!o->any)
 		return json_null();
-	return json_pack("{s:i, s:i, s:i, s:I, s:I, s:o, s:s, s:s}", "checkpoint", (int)o->number, "error", o->error, "processes",
-			 (int)o->processes, "bytes", (json_int_t)o->bytes, "pause_ns", (json_int_t)o->pause_ns,
+	return json_pack("{s:i, s:i, s:i, s:I, s:i, s:I, s:I, s:o, s:s, s:s}", "checkpoint", (int)o->number, "error", o->error, "processes",
+			 (int)o->processes, "bytes", (json_int_t)o->bytes, "contents", (int)o->contents,
+			 "contents_bytes", (json_int_t)o->contents_bytes, "pause_ns", (json_int_t)o->pause_ns,
 			 "phases_ns", command_status_phases(o->phase_ns), "path", o->path, "text", o->text);
 }
 
@@ -123,11 +126,11 @@ json_t *command_status(struct coordinator *c)
 {
 	const struct coordinator_options *o = c->options;
 
-	return json_pack("{s:s, s:b, s:s, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:i, s:i, s:o, s:o, s:o}", "job", o->job,
+	return json_pack("{s:s, s:b, s:s, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:i, s:i, s:o, s:o, s:o}", "job", o->job,
 			 "restarted", o->restart != NULL, "dir", o->dir,
 			 "coordinator", (int)getpid(), "phase", conduct_state_name(c->state), "phase_seconds",
 			 (double)(raw_now_ns() - c->state_since_ns) / 1e9, "interval", (int)o->interval_s, "keep",
-			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "timeout_ms", (int)o->timeout_ms,
+			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "files", o->files, "timeout_ms", (int)o->timeout_ms,
 			 "next_checkpoint", (int)c->store.next, "restart_phases_ns", command_status_phases(c->restart_phase_ns),
 			 "last", command_status_last(&c->last), "processes", command_status_processes(c));
 }
@@ -155,6 +158,7 @@ static void command_checkpoint(struct conn *k, const struct msg_checkpoint *m)
 	}
 	k->wait = WAIT_NEXT;
 	k->wait_flags = m->flags;
+	k->wait_files = m->files <= MSG_FILES_IGNORE ? m->files : MSG_FILES_UNSAID;
 	conduct_request(c);
 }
 

@@ -30,6 +30,7 @@
 #include "base/macro.h"
 #include "base/sys.h"
 #include "coordinator/internal.h"
+#include "protocol/files.h"
 
 struct stage {
 	const char *name;
@@ -119,7 +120,8 @@ static bool conduct_is_restart(enum state s)
 static void conduct_send_phase(struct member *m, uint32_t phase, uint32_t round, int reason)
 {
 	struct coordinator *c = m->conn->c;
-	struct msg_phase p = { .phase = phase, .round = round, .checkpoint = c->store.next, .reason = reason };
+	struct msg_phase p = { .phase = phase, .round = round, .checkpoint = c->store.next, .reason = reason,
+			       .files = c->files };
 
 	if (phase == PHASE_WRITE) {
 		if (c->host_count > 1)
@@ -238,7 +240,8 @@ void conduct_fail(struct coordinator *c, int error, const char *fmt, ...)
 		return;
 	log_warn("checkpoint failed in %s: %s", stages[c->state].name, text);
 	store_abandon(&c->store);
-	c->last.bytes = 0;
+	c->last.bytes = c->last.contents_bytes = 0;
+	c->last.contents = 0;
 	c->last.path[0] = 0;
 	snprintf(c->last.text, sizeof(c->last.text), "%s", text);
 	conduct_move(c, STATE_IDLE);
@@ -262,19 +265,11 @@ void conduct_retry(uv_timer_t *timer)
 
 static void conduct_commit(struct coordinator *c)
 {
-	struct member *m;
 	bool stop = c->stop;
 	int r;
 
 	conduct_move(c, STATE_COMMIT);
-	c->last.bytes = 0;
-	c->last.processes = 0;
-	list_each(m, &c->members, node) {
-		if (m->waiting)
-			continue;
-		c->last.bytes += m->bytes;
-		c->last.processes++;
-	}
+	conduct_sum(c);
 	r = store_commit(c);
 	if (r < 0)
 		return; /* it said why, and the job runs again */
@@ -290,16 +285,6 @@ static void conduct_commit(struct coordinator *c)
 	c->store.next++;
 	store_prune(c);
 	conduct_request(c);
-}
-
-static bool conduct_any_more(struct coordinator *c)
-{
-	struct member *m;
-
-	list_each(m, &c->members, node)
-		if (!m->waiting && m->more)
-			return true;
-	return false;
 }
 
 static void conduct_drained(struct coordinator *c)
@@ -389,10 +374,11 @@ void conduct_check(struct coordinator *c)
 
 void conduct_request(struct coordinator *c)
 {
-	uint32_t flags = 0;
+	uint32_t flags = 0, files = files_parse(c->options->files);
 
-	if (c->state != STATE_IDLE || !command_wanted(c, &flags))
+	if (c->state != STATE_IDLE || !command_wanted(c, &flags, &files))
 		return;
+	c->files = files;
 	c->stop = (flags & MSG_CHECKPOINT_STOP) != 0;
 	c->started_ns = raw_now_ns();
 	c->foreign_since_ns = 0;

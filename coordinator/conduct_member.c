@@ -83,9 +83,38 @@ void conduct_report(struct member *m, const struct decode_done *done)
 	if (c->state == STATE_WRITE) {
 		m->bytes = done->head.bytes;
 		m->file_size = done->head.file_size;
+		m->contents = done->head.contents;
+		m->contents_bytes = done->head.contents_bytes;
 		memcpy(m->digest, done->head.digest, sizeof(m->digest));
 	}
 	conduct_check(c);
+}
+
+bool conduct_any_more(struct coordinator *c)
+{
+	struct member *m;
+
+	list_each(m, &c->members, node)
+		if (!m->waiting && m->more)
+			return true;
+	return false;
+}
+
+/* What all have written. */
+void conduct_sum(struct coordinator *c)
+{
+	struct member *m;
+
+	c->last.bytes = c->last.contents_bytes = 0;
+	c->last.processes = c->last.contents = 0;
+	list_each(m, &c->members, node) {
+		if (m->waiting)
+			continue;
+		c->last.bytes += m->bytes;
+		c->last.contents_bytes += m->contents_bytes;
+		c->last.contents += m->contents;
+		c->last.processes++;
+	}
 }
 
 /* Writing takes as long as there is data: the time-out counts from the last byte that anybody wrote. */

@@ -69,7 +69,7 @@ struct conn {
 	pid_t sender; /* who sent the last bytes, as we see pids: SCM_CREDENTIALS */
 	struct member *member;
 	enum wait wait; /* a command that waits for a result */
-	uint32_t wait_flags;
+	uint32_t wait_flags, wait_files;
 };
 
 struct member {
@@ -89,6 +89,8 @@ struct member {
 	uint32_t phase, round; /* that its report must carry */
 	uint32_t *children, children_count;
 	uint64_t bytes, file_size, bytes_done, bytes_total;
+	uint64_t contents_bytes; /* of files, and their number */
+	uint32_t contents;
 	uint8_t digest[16];
 	char image[64];
 	struct name_ask *asks;
@@ -120,6 +122,8 @@ struct outcome { /* of the last checkpoint that was tried */
 	int error;
 	uint32_t number, processes;
 	uint64_t bytes, pause_ns, phase_ns[STATE_COUNT];
+	uint64_t contents_bytes;
+	uint32_t contents;
 	char path[RUNDIR_PATH_MAX + 32];
 	char text[768];
 };
@@ -152,6 +156,7 @@ struct coordinator {
 	uint64_t state_since_ns, started_ns, foreign_since_ns;
 	uint64_t phase_ns[STATE_COUNT]; /* of the checkpoint under way, or of the restart: what each state took */
 	bool stop;
+	uint32_t files; /* enum msg_files, of the checkpoint under way */
 	struct names names;
 	struct store store;
 	struct outcome last;
@@ -201,6 +206,8 @@ void conduct_report(struct member *m, const struct decode_done *done);
 void conduct_progress(struct member *m, const struct msg_progress *p);
 void conduct_restoring(struct coordinator *c);
 void conduct_left(struct member *m);
+bool conduct_any_more(struct coordinator *c); /* somebody's DRAIN was not the last */
+void conduct_sum(struct coordinator *c);
 
 /* conduct_silent.c */
 void conduct_look_at_silent(struct coordinator *c);
@@ -239,7 +246,7 @@ void command_results(struct coordinator *c);
 void command_restart_result(struct coordinator *c);
 void command_progress(uv_timer_t *timer);
 json_t *command_status(struct coordinator *c);
-bool command_wanted(struct coordinator *c, uint32_t *ret_flags);
+bool command_wanted(struct coordinator *c, uint32_t *ret_flags, uint32_t *ret_files);
 
 /* run.c */
 void run_check_leave(struct coordinator *c);

@@ -107,6 +107,9 @@ struct msg_welcome {
 	char job[64];
 };
 
+/* What becomes of the contents of files: the policy of `launch --files`. */
+enum msg_files { MSG_FILES_UNSAID = 0, MSG_FILES_RESTORE = 1, MSG_FILES_CHECK = 2, MSG_FILES_IGNORE = 3 };
+
 struct msg_phase {
 	uint32_t phase;
 	uint32_t round;
@@ -114,6 +117,8 @@ struct msg_phase {
 	int32_t reason;	     /* RESUME: 0 committed (or restart complete), else the -errno that failed it */
 	char directory[512]; /* WRITE: absolute, exists; image goes there under the next name */
 	char name[64];	     /* WRITE: file name of this process's image */
+	uint32_t files;	     /* enum msg_files: of this checkpoint */
+	uint32_t reserved;
 };
 
 struct msg_phase_done {
@@ -125,7 +130,8 @@ struct msg_phase_done {
 	uint64_t file_size; /* WRITE: st_size of the image */
 	uint8_t digest[16]; /* WRITE: XXH3-128 over the image's block table: what verify compares */
 	uint32_t text_length; /* the failure's text follows this struct */
-	uint32_t reserved;
+	uint32_t contents; /* WRITE: files whose content it has saved */
+	uint64_t contents_bytes; /* and the data in them */
 };
 
 /* Entries follow, each: struct msg_name, then key, then value; the next one begins at the next multiple of 8. */
@@ -152,7 +158,7 @@ enum { MSG_CHECKPOINT_STOP = 1 }; /* end the job when the checkpoint is committe
 
 struct msg_checkpoint {
 	uint32_t flags;
-	uint32_t reserved;
+	uint32_t files; /* enum msg_files; UNSAID: as the job has it */
 };
 
 struct msg_checkpoint_result {
@@ -163,7 +169,8 @@ struct msg_checkpoint_result {
 	uint32_t processes;
 	uint32_t path_length; /* path of the checkpoint, then the text of the failure follow */
 	uint32_t text_length;
-	uint32_t reserved;
+	uint32_t contents; /* files whose content was saved, and the data in them */
+	uint64_t contents_bytes;
 };
 
 struct msg_checkpoint_progress {
@@ -187,12 +194,12 @@ _Static_assert(sizeof(struct msg_auth_challenge) == 64, "wire format");
 _Static_assert(sizeof(struct msg_error) == 8, "wire format");
 _Static_assert(sizeof(struct msg_register) == 352, "wire format");
 _Static_assert(sizeof(struct msg_welcome) == 104, "wire format");
-_Static_assert(sizeof(struct msg_phase) == 592, "wire format");
-_Static_assert(sizeof(struct msg_phase_done) == 56, "wire format");
+_Static_assert(sizeof(struct msg_phase) == 600, "wire format");
+_Static_assert(sizeof(struct msg_phase_done) == 64, "wire format");
 _Static_assert(sizeof(struct msg_names) == 8, "wire format");
 _Static_assert(sizeof(struct msg_name) == 8, "wire format");
 _Static_assert(sizeof(struct msg_progress) == 16, "wire format");
 _Static_assert(sizeof(struct msg_checkpoint) == 8, "wire format");
-_Static_assert(sizeof(struct msg_checkpoint_result) == 40, "wire format");
+_Static_assert(sizeof(struct msg_checkpoint_result) == 48, "wire format");
 _Static_assert(sizeof(struct msg_checkpoint_progress) == 32, "wire format");
 _Static_assert(sizeof(struct msg_restart_result) == 24, "wire format");

@@ -36,6 +36,7 @@ void conductor_start_in(struct conductor *c, const char *base, const struct coor
 	c->options.dir = c->dir;
 	c->options.compress = "none";
 	c->options.rdma = "soft";
+	c->options.files = "restore";
 	c->options.grace_ms = 20;
 	c->options.linger = 1;
 	c->options.timeout_ms = options->timeout_ms ? options->timeout_ms : PATIENCE_MS;

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The words of `--files` for enum msg_files. */
+#pragma once
+
+#include <string.h>
+
+#include "protocol/message.h"
+
+static const char *const files_words[] = { [MSG_FILES_RESTORE] = "restore", [MSG_FILES_CHECK] = "check", [MSG_FILES_IGNORE] = "ignore" };
+
+/* MSG_FILES_UNSAID: no such word. */
+static inline uint32_t files_parse(const char *word)
+{
+	for (uint32_t i = MSG_FILES_RESTORE; word && i <= MSG_FILES_IGNORE; i++)
+		if (!strcmp(word, files_words[i]))
+			return i;
+	return MSG_FILES_UNSAID;
+}
