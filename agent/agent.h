@@ -42,9 +42,11 @@ struct agent {
 	struct link link;
 	struct lock link_lock; /* held while a frame is on its way; exec takes it for good */
 	uint32_t checkpoint;  /* number of the one under way */
+	uint32_t files;	      /* enum msg_files, of that one */
 	char fail_text[408];  /* the first cause named in this phase */
 	struct image_context context; /* where the checkpoint thread goes on after a restart */
 	int watch_tid;
+	uint32_t timeout_ms;  /* the longest that a phase may last, once registered */
 	bool registered;      /* the coordinator knows us */
 	struct image_restart restart; /* written by the restorer; size 0 but during a restart */
 	bool drop_rights;     /* each thread gives up the capsule's rights as it is let go */
@@ -61,7 +63,7 @@ void thread_checkpoint_record(struct image_thread *ret); /* what the image has t
 void thread_tcb_fill(char *tcb); /* the little that the page at a thread pointer has to hold */
 void thread_checkpoint_await(void); /* until none is left: in the watch thread that it made after a restart */
 
-/* ---- phase.c ---- */
+/* ---- phase.c, register.c ---- */
 void agent_watch(void);	   /* body of the watch thread; returns when the link is gone */
 void agent_serve(void);	   /* body of the checkpoint thread; returns after RESUME */
 int agent_register(uint32_t flags); /* REGISTER, then WELCOME is taken in */

@@ -15,6 +15,7 @@
 
 #include "agent/agent.h"
 #include "agent/arch/x86_64/context.h"
+#include "agent/content.h"
 #include "agent/device.h"
 #include "agent/memory.h"
 #include "agent/scratch.h"
@@ -235,7 +236,7 @@ static int collect_runs(const struct maps *m, struct runs *runs)
 
 static int report_progress(void *arg, uint64_t done, uint64_t total)
 {
-	struct msg_progress p = { done, total };
+	struct msg_progress p = { content_bytes() + done, content_bytes() + total };
 
 	(void)arg;
 	return link_send(&agent.link, MSG_PROGRESS, &p, sizeof(p));
@@ -246,7 +247,9 @@ static const struct image_note_data *collect_notes(uint32_t *ret_count)
 	uint32_t n, segments;
 	const struct image_note_data *records = records_notes(&n);
 	const struct image_sysv *sysv = sysv_records(&segments);
-	struct image_note_data *all = scratch_grow(NULL, 0, (n + 5) * sizeof(*all));
+	struct image_note_data *all = scratch_grow(NULL, 0, (n + 6) * sizeof(*all));
+	uint32_t contents_length;
+	const void *contents = content_record(&contents_length);
 	struct image_zombie *zombies;
 	int dead = children_zombies(&zombies);
 
@@ -262,6 +265,8 @@ static const struct image_note_data *collect_notes(uint32_t *ret_count)
 		all[(*ret_count)++] = (struct image_note_data){ IMAGE_NOTE_ZOMBIES, (uint32_t)dead * sizeof(*zombies), zombies };
 	if (segments)
 		all[(*ret_count)++] = (struct image_note_data){ IMAGE_NOTE_SYSV, segments * (uint32_t)sizeof(*sysv), sysv };
+	if (contents)
+		all[(*ret_count)++] = (struct image_note_data){ IMAGE_NOTE_CONTENTS, contents_length, contents };
 	return all;
 }
 
@@ -314,8 +319,10 @@ static int write_image(const struct msg_phase *where, struct msg_phase_done *don
 
 int dump_write(const struct msg_phase *where, struct msg_phase_done *done)
 {
-	int r = records_dump();
+	int r = content_write(where, done);
 
+	if (!r)
+		r = records_dump();
 	if (!r)
 		r = sysv_begin();
 	if (r)

@@ -11,6 +11,7 @@
 #include <sys/sysmacros.h>
 
 #include "agent/agent.h"
+#include "agent/content.h"
 #include "agent/scratch.h"
 #include "agent/sysv.h"
 #include "image/writer.h"
@@ -63,7 +64,8 @@ int memory_publish_shared(void)
 		struct window w = { v->offset, v->end - v->start, agent.pid, 0 };
 		struct key key = key_of(v);
 
-		if (v->kind != IMAGE_MAPPING_SHARED_ANON)
+		r = content_note_mapping(&m, v);
+		if (r || v->kind != IMAGE_MAPPING_SHARED_ANON)
 			continue;
 		r = fermata_publish(&key, sizeof(key), &w, sizeof(w));
 		if (!r)

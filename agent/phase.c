@@ -19,6 +19,7 @@
 #include <poll.h>
 #include <string.h>
 
+#include "agent/content.h"
 #include "agent/device.h"
 #include "agent/fd.h"
 #include "agent/memory.h"
@@ -28,9 +29,7 @@
 #include "image/writer.h"
 
 #define CHILDREN_MAX 4096u
-#define STOP_TIMEOUT_MS 20000u
 
-static uint32_t timeout_ms = STOP_TIMEOUT_MS;
 static bool stopped; /* the program's threads stand, the checkpoint thread is at work */
 static struct msg_phase suspended; /* the SUSPEND that it begins with */
 static uint32_t children[CHILDREN_MAX];
@@ -62,7 +61,7 @@ void fermata_waits(const char *fmt, ...)
 /* In the watch thread. A process whose last thread has ended without an end of the process is let go: only we held it, or the device. */
 static int stop_threads(void)
 {
-	int r = stop_all(timeout_ms / 4 * 3); /* so that we name the thread before the coordinator names us */
+	int r = stop_all(agent.timeout_ms / 4 * 3); /* so that we name the thread before the coordinator names us */
 
 	if (r < 0)
 		return fermata_fail(r, "the threads of process %u do not stop (errno %d)", agent.pid, -r);
@@ -110,13 +109,17 @@ static int quiesce(void)
 	for (const struct fermata_plugin *const *p = agent_plugins; *p && !r; p++)
 		if ((*p)->quiesce)
 			r = (*p)->quiesce();
-	return r ? r : fd_quiesce();
+	if (!r)
+		r = fd_quiesce();
+	return r ? r : content_quiesce();
 }
 
 static int drain(uint32_t round)
 {
 	int r = fd_drain(round), more = r == FERMATA_DRAIN_MORE;
 
+	if (!round && r >= 0)
+		r = content_drain();
 	for (const struct fermata_plugin *const *p = agent_plugins; *p && r >= 0; p++)
 		if ((*p)->drain) {
 			r = (*p)->drain(round);
@@ -126,9 +129,10 @@ static int drain(uint32_t round)
 }
 
 /* The threads go last: one that forks at once must not give its child what is left of this checkpoint. */
-static void resume(int reason)
+static void resume(const struct msg_phase *m)
 {
-	fd_resume(reason);
+	content_end(m);
+	fd_resume(m->reason);
 	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
 		if ((*p)->resume)
 			(*p)->resume();
@@ -178,6 +182,7 @@ static void restart_done(void)
 	bool pause = agent.restart.pause;
 	int r;
 
+	content_end(NULL);
 	fd_restarted();
 	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
 		if ((*p)->restarted)
@@ -280,7 +285,7 @@ static void take_resume(const struct msg_phase *m)
 	}
 	(void)fault_at(m, false);
 	if (stopped)
-		resume(m->reason);
+		resume(m);
 	names_clear();
 	(void)fault_at(m, true);
 }
@@ -315,6 +320,7 @@ static int take_phase(const struct link_message *lm)
 		return -EPROTO;
 	memcpy(&m, lm->data, sizeof(m));
 	agent.fail_text[0] = waits_text[0] = 0;
+	agent.files = m.files;
 	if (m.phase == PHASE_RESUME) {
 		take_resume(&m);
 		return 0;
@@ -337,39 +343,6 @@ static int take(const struct link_message *m)
 	}
 }
 
-int agent_register(uint32_t flags)
-{
-	struct msg_register m = { .pid = agent.pid, .ppid = (uint32_t)raw_getppid(), .flags = flags,
-				  .generation = agent.generation };
-	struct link_message in;
-	long n;
-	int r;
-
-	RAW5(SYS_prctl, 16 /* PR_GET_NAME */, m.comm, 0, 0, 0);
-	raw_read_file("/proc/sys/kernel/hostname", m.host, sizeof(m.host));
-	for (char *c = m.host; *c; c++)
-		if (*c == '\n')
-			*c = 0;
-	n = RAW4(SYS_readlinkat, AT_FDCWD, "/proc/thread-self/exe", m.exe, sizeof(m.exe) - 1);
-	m.exe[n > 0 ? n : 0] = 0;
-	r = link_send(&agent.link, MSG_REGISTER, &m, sizeof(m));
-	while (!r) { /* after an exec, phases meant for the old image may come first: they will be sent again */
-		r = link_receive(&agent.link, &in, -1); /* as long as a checkpoint may be under way */
-		if (!r && in.type == MSG_ERROR)
-			r = -EACCES;
-		if (!r && in.type == MSG_WELCOME)
-			break;
-	}
-	if (r)
-		return r;
-	if (in.length < sizeof(struct msg_welcome))
-		return -EPROTO;
-	agent.member = ((const struct msg_welcome *)(const void *)in.data)->member;
-	timeout_ms = ((const struct msg_welcome *)(const void *)in.data)->timeout_ms;
-	agent.registered = true;
-	return 0;
-}
-
 static bool wait_for_frame(void)
 {
 	struct pollfd p = { .fd = agent.link.fd, .events = POLLIN };
@@ -389,7 +362,7 @@ static int take_frame(void)
 	if (!wait_for_frame())
 		return -ECONNRESET;
 	lock_acquire(&agent.link_lock);
-	r = link_receive(&agent.link, &m, (int)timeout_ms);
+	r = link_receive(&agent.link, &m, (int)agent.timeout_ms);
 	lock_release(&agent.link_lock);
 	return r ? r : take(&m);
 }
@@ -414,6 +387,6 @@ void agent_serve(void)
 	}
 	if (stopped) {
 		log_debug("the link is gone (errno %d); the program goes on without checkpoints", -r);
-		resume(-ECONNRESET);
+		resume(&(struct msg_phase){ .reason = -ECONNRESET });
 	}
 }

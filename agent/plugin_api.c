@@ -23,6 +23,11 @@ void fermata_free(void *p)
 	arena_free(&agent_arena, p);
 }
 
+int fermata_outputs_at_end(void)
+{
+	return agent.restart.outputs_at_end != 0;
+}
+
 uint32_t fermata_pid(void)
 {
 	return agent.pid;

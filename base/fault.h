@@ -32,7 +32,10 @@
 	X(COORDINATOR_IN_PRUNE, "coordinator-in-prune")               \
 	X(IMAGE_IN_WRITE, "image-in-write")                           \
 	X(IMAGE_BEFORE_SYNC, "image-before-sync")                     \
-	X(SOCKET_IN_PUT_BACK, "socket-in-put-back")
+	X(SOCKET_IN_PUT_BACK, "socket-in-put-back")                   \
+	X(CONTENT_IN_COPY, "content-in-copy")                         \
+	X(RESTART_FILES_STAGED, "restart-files-staged")               \
+	X(RESTART_FILES_IN_COMMIT, "restart-files-in-commit")
 
 #define FAULT_ENUM(name, text) FAULT_##name,
 enum fault {

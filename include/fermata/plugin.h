@@ -134,6 +134,9 @@ const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, 
 int fermata_ask_mapped(const struct stat *st);
 int fermata_is_mapped(const struct stat *st);
 
+/* At a restart: a standard output whose file is longer than at the checkpoint goes on at its end: others write to it, and it was not put back. */
+int fermata_outputs_at_end(void);
+
 /* The program's process id; the same before and after a restart. */
 uint32_t fermata_pid(void);
 /* Counts the restarts that this process has been through; 0 in its first life. */

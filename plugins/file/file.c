@@ -2,8 +2,8 @@
 /*
  * Regular files, directories, and character devices without state (/dev/null and its kin). Owns nothing between calls.
  *
- * The content of a file is not saved: the file system keeps it. Restore opens the same absolute path, without creating or
- * truncating, and seeks. What the path no longer leads to is told at the checkpoint already: a replaced
+ * The content of a file that has a name is the agent's matter (agent/content.c), and is put back before anything here runs. Restore opens the same
+ * absolute path, without creating or truncating, and seeks. What the path no longer leads to is told at the checkpoint already: a replaced
  * file, one seen from another root, and a held lock are refused by name. Of a deleted file the content is saved, too: file_deleted.c.
  */
 #include <errno.h>
@@ -75,6 +75,8 @@ static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	struct stat st;
 	long n;
 
+	if (!S_ISDIR(d->st.st_mode))
+		r.flags &= ~(uint32_t)O_DIRECTORY; /* it is a part of O_TMPFILE */
 	if (S_ISREG(d->st.st_mode) && holds_lock(d))
 		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) holds a file lock, which is not supported yet: unlock it before "
 				    "the checkpoint", d->fd, d->link);
@@ -116,6 +118,11 @@ static int find_offset(int fd, const struct file_record *r, int number, const ch
 	if ((st.st_mode & S_IFMT) != (r->mode & S_IFMT))
 		return fermata_fail(-ESTALE, "fd %d: %s is of another type than at the checkpoint", number, path);
 	*ret = r->offset;
+	if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > r->size && fermata_outputs_at_end() && (number == 1 || number == 2) &&
+	    (r->flags & O_ACCMODE) != O_RDONLY) {
+		*ret = st.st_size;
+		return 0;
+	}
 	if (!S_ISREG(st.st_mode) || r->offset < 0 || (uint64_t)st.st_size >= need)
 		return 0;
 	*ret = st.st_size;

@@ -56,6 +56,11 @@ bool device_owns_fd(int fd)
 	return false;
 }
 
+int fermata_outputs_at_end(void)
+{
+	return 0;
+}
+
 void device_list_begin(void)
 {
 }
