@@ -9,11 +9,15 @@
 #include <getopt.h>
 #include <limits.h>
 #include <linux/close_range.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "cli/cli.h"
 #include "cli/restart.h"
 
@@ -34,10 +38,32 @@ static void open_standard(void)
 			fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+/* Ends as the program did. */
+int restart_exit_status(int worst, size_t roots)
+{
+	struct rlimit none = { 0, 0 };
+	sigset_t all;
+
+	if (!worst)
+		return 0;
+	if (WIFEXITED(worst))
+		return WEXITSTATUS(worst);
+	if (roots == 1) {
+		setrlimit(RLIMIT_CORE, &none);
+		signal(WTERMSIG(worst), SIG_DFL);
+		sigfillset(&all);
+		sigprocmask(SIG_UNBLOCK, &all, NULL);
+		raise(WTERMSIG(worst));
+	}
+	return 128 + WTERMSIG(worst);
+}
+
 static const char restart_help[] =
-	"Usage: fermata restart [--no-verify] [--pause[=PID] | --gdb PID] CHECKPOINT\n"
+	"Usage: fermata restart [--files WHAT] [--no-verify] [--pause[=PID] | --gdb PID] CHECKPOINT\n"
 	"Brings a job back from a checkpoint's directory, or from the newest one in a job's directory, and stays\n"
 	"in the foreground for it: standard input and output, signals and exit status are the programs'.\n"
+	"  --files WHAT  files whose content has changed since the checkpoint: restore puts them back, what was there\n"
+	"                is kept beside them; check refuses; ignore takes them as they are (default: the job's)\n"
 	"  --no-verify   do not check the memory in the images, only their structure\n"
 	"  --pause[=PID] stop process PID of the job, or all, before they run on, and say how to debug them\n"
 	"  --gdb PID     stop process PID before it runs on, with gdb on it in the foreground\n"
@@ -45,6 +71,7 @@ static const char restart_help[] =
 	"5 cannot restart here (each reason is said); 6 image damaged.\n";
 
 static const struct option restart_long[] = {
+	{ "files", required_argument, NULL, 'f' },
 	{ "verify", no_argument, NULL, 'v' },
 	{ "no-verify", no_argument, NULL, 'n' },
 	{ "pause", optional_argument, NULL, 'p' },
@@ -74,10 +101,12 @@ static int usage(void)
 int cmd_restart(int argc, char **argv)
 {
 	struct restart r = { .verify = true, .log_fd = -1, .gate_fd = -1, .gate_key_fd = -1 };
+	const char *files = NULL;
 	int code, o;
 
 	while ((o = getopt_long(argc, argv, "h", restart_long, NULL)) != -1) {
 		switch (o) {
+		case 'f': files = optarg; break;
 		case 'v': r.verify = true; break;
 		case 'n': r.verify = false; break;
 		case 'p':
@@ -97,6 +126,9 @@ int cmd_restart(int argc, char **argv)
 	}
 	if (optind + 1 != argc)
 		return usage();
+	r.files = options_text(files, "FERMATA_FILES");
+	if (options_check(NULL, NULL, r.files) < 0 || fault_init(getenv("FERMATA_FAULT")) < 0)
+		return CLI_USAGE;
 	open_standard();
 	code = paths_lib("fermata/restorer", r.restorer, sizeof(r.restorer)) < 0 ? CLI_CANNOT : 0;
 	if (!code)
@@ -105,6 +137,8 @@ int cmd_restart(int argc, char **argv)
 		code = restart_open(&r);
 	if (!code)
 		code = restart_debug_check(&r);
+	if (!code)
+		code = restart_files_collect(&r);
 	if (!code)
 		code = restart_check(&r);
 	if (!code)

@@ -9,6 +9,7 @@
  *   restart_plan.c     an image becomes a plan for the restorer
  *   restart_load.c     the part of the plan that says what is read and checked
  *   restart_sysv.c     System V shared memory
+ *   restart_files.c    contents of files, _put.c puts them back, _outside.c: who else writes to them
  *   restart_gate.c     hears the restorers, and holds all until every image is found whole
  *   restart_capsule.c  the namespaces and their process 1
  *   restart_tree.c     the process tree: pids, sessions, groups
@@ -62,6 +63,8 @@ struct restart {
 	char restorer[PATH_MAX];
 	bool verify, pause_all;
 	uint32_t pause_pid, debug_pid; /* 0: none */
+	const char *files; /* --files, or NULL */
+	struct restart_files *contents;
 	struct manifest *manifest;
 	struct restart_process *processes;
 	size_t count;
@@ -95,6 +98,9 @@ struct capsule_message {
 /* ---- restart_session.c ---- */
 int restart_run(struct restart *r); /* the exit status, ours or the job's, or dies of the job's signal */
 
+/* ---- restart.c ---- of a job of @roots whose first wait status but 0 is @worst: the exit status, or dies of the signal */
+int restart_exit_status(int worst, size_t roots);
+
 /* ---- restart_find.c ---- 0 or an exit code, the reason said ---- */
 int restart_find(struct restart *r, const char *argument);
 
@@ -102,6 +108,15 @@ int restart_find(struct restart *r, const char *argument);
 int restart_open(struct restart *r);  /* opens the images and checks all but the memory in them */
 int restart_check(struct restart *r); /* can they run here? */
 void restart_close(struct restart *r);
+
+/* ---- restart_files*.c ---- 0 or an exit code, the reasons said ---- */
+int restart_files_collect(struct restart *r);
+bool restart_files_covers(const struct restart *r, const char *path); /* its content will be as it was, or the restart refused */
+bool restart_files_restores(const struct restart *r);
+/* Holds them against the checkpoint, and puts back what differs; @keep_alive is called while that takes its time. */
+int restart_files_settle(struct restart *r, void (*keep_alive)(void *arg), void *arg);
+void restart_files_undo(struct restart *r); /* the restart has failed */
+void restart_files_free(struct restart *r);
 
 /* ---- restart_plan.c ---- */
 int restart_shared_create(struct restart *r); /* 0 or an exit code */

@@ -58,6 +58,7 @@ void restart_close(struct restart *r)
 		image_free(r->processes[i].image);
 	for (size_t i = 0; i < r->shared_count; i++)
 		close(r->shared[i].fd);
+	restart_files_free(r);
 	free(r->processes);
 	manifest_free(r->manifest);
 	free(r->shared);
@@ -178,7 +179,7 @@ static int check_mapped_file(const struct restart_process *p, const struct image
 	return 0;
 }
 
-static int check_files(const struct restart_process *p)
+static int check_files(const struct restart *r, const struct restart_process *p)
 {
 	const char *last = "";
 	struct stat st;
@@ -189,7 +190,8 @@ static int check_files(const struct restart_process *p)
 	for (size_t i = 0; i < n; i++) {
 		const char *path = image_mapping_path(p->image, &m[i]);
 
-		if ((m[i].kind != IMAGE_MAPPING_FILE && m[i].kind != IMAGE_MAPPING_SHARED_FILE) || !strcmp(path, last))
+		if ((m[i].kind != IMAGE_MAPPING_FILE && m[i].kind != IMAGE_MAPPING_SHARED_FILE) || !strcmp(path, last) ||
+		    restart_files_covers(r, path))
 			continue;
 		bad |= check_mapped_file(p, &m[i]);
 		last = path;
@@ -216,7 +218,7 @@ int restart_check(struct restart *r)
 	}
 	for (size_t i = 0; i < r->count; i++) {
 		bad |= check_host(&host, &r->processes[i]);
-		bad |= check_files(&r->processes[i]);
+		bad |= check_files(r, &r->processes[i]);
 	}
 	if (access(r->restorer, X_OK) < 0) {
 		warn("%s", r->restorer);

@@ -269,6 +269,7 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 		.exe_fd = exe,
 		.caps = p->process.uid != 0,
 		.pause = restart_is_paused(r, p->process.pid),
+		.outputs_at_end = restart_files_restores(r),
 	};
 	memcpy(p->restart.rundir, r->rundir, sizeof(p->restart.rundir));
 }

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -70,6 +69,7 @@ static int start_coordinator(struct session *s)
 		.dir = r->dir,
 		.compress = r->compress,
 		.rdma = r->rdma,
+		.files = r->manifest->files[0] ? r->manifest->files : NULL,
 		/* Checkpoints of a job in the debugger would push out, by --keep, the one that is looked at. */
 		.interval = r->pause_all || r->pause_pid || r->debug_pid ? 0 : r->interval_s,
 		.keep = r->keep,
@@ -94,6 +94,17 @@ static int start_coordinator(struct session *s)
 	if (err < 0)
 		warnx("the coordinator of job %s: %s", r->job, strerror(-err));
 	return err < 0 ? CLI_CANNOT : 0;
+}
+
+/* As long as files are read and put back, the coordinator waits. */
+static void keep_alive(void *arg)
+{
+	struct session *s = arg;
+
+	if (now() - s->progress_told < PROGRESS_MS / 1000.0)
+		return;
+	s->progress_told = now();
+	link_send(&s->link, MSG_WAIT_RESTART, NULL, 0);
 }
 
 static void hear_coordinator(struct session *s)
@@ -191,10 +202,8 @@ static void hear_restorers(struct session *s)
 	if (!restart_gate_hear(&s->gate))
 		s->watch[WATCH_LOG].fd = -1;
 	s->failed |= s->gate.failed;
-	if (s->failed || s->complete || now() - s->progress_told < PROGRESS_MS / 1000.0)
-		return;
-	s->progress_told = now();
-	link_send(&s->link, MSG_WAIT_RESTART, NULL, 0);
+	if (!s->failed && !s->complete)
+		keep_alive(s);
 }
 
 static void end_debugging(struct session *s)
@@ -319,26 +328,7 @@ static void end_capsule(struct session *s)
 	s->init_ended = true;
 	if (s->link.fd >= 0)
 		link_send(&s->link, MSG_QUIT, NULL, 0);
-}
-
-/* Ends as the program did. */
-static int exit_status(const struct session *s)
-{
-	struct rlimit none = { 0, 0 };
-	sigset_t all;
-
-	if (!s->worst)
-		return 0;
-	if (WIFEXITED(s->worst))
-		return WEXITSTATUS(s->worst);
-	if (s->roots == 1) {
-		setrlimit(RLIMIT_CORE, &none);
-		signal(WTERMSIG(s->worst), SIG_DFL);
-		sigfillset(&all);
-		sigprocmask(SIG_UNBLOCK, &all, NULL);
-		raise(WTERMSIG(s->worst));
-	}
-	return 128 + WTERMSIG(s->worst);
+	restart_files_undo(s->restart);
 }
 
 static int conduct(struct session *s, double since)
@@ -370,7 +360,7 @@ static int conduct(struct session *s, double since)
 		end_debugging(s);
 	}
 	take_terminal(s);
-	return exit_status(s);
+	return restart_exit_status(s->worst, s->roots);
 }
 
 static int start_capsule(struct session *s)
@@ -398,6 +388,8 @@ int restart_run(struct restart *r)
 		code = restart_tree_link(r);
 	if (!code)
 		code = start_coordinator(&s);
+	if (!code && (code = restart_files_settle(r, keep_alive, &s)))
+		end_capsule(&s);
 	if (code)
 		goto out;
 	for (size_t i = 0; i < r->count; i++)

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What restart_files*.c share: the files whose contents a restart holds against the checkpoint, or puts back. */
+#pragma once
+
+#include "cli/restart.h"
+#include "image/content.h"
+
+enum restart_file_state {
+	RESTART_FILE_SAME,
+	RESTART_FILE_DIFFERS, /* also: cannot be read */
+	RESTART_FILE_MISSING,
+	RESTART_FILE_LEFT, /* differs, and is left as it is: our own output */
+};
+
+struct restart_file {
+	const struct image *image;
+	const struct image_content *content;
+	char path[PATH_MAX]; /* where it really is, or was */
+	enum restart_file_state state;
+	uint64_t size, dev, ino; /* of what is there */
+	bool touched; /* SAME, but of another time of change */
+	char temp[PATH_MAX + 128], aside[PATH_MAX + 64 + NAME_MAX]; /* "": none */
+	bool put;
+};
+
+struct restart_files {
+	uint32_t policy; /* enum msg_files */
+	struct restart_file *all;
+	size_t count;
+	void *buffer; /* of IMAGE_CONTENT_BLOCK bytes */
+	char aside[PATH_MAX + 32]; /* the directory for what was there; "": not made yet */
+	void (*alive)(void *arg); /* called while it takes its time */
+	void *alive_arg;
+};
+
+/* As image_content_copy(), while the coordinator is told that we live. 0 or -errno. */
+int restart_files_copy(struct restart *r, int from, int to, uint64_t size, uint64_t *ret_sum);
+
+/* restart_files_outside.c: of the files that differ, those that somebody else writes to: refused, or left. 0 or an exit code. */
+int restart_files_check_outside(struct restart *r);
+
+/* restart_files_put.c: all or nothing. 0 or an exit code. */
+int restart_files_put_back(struct restart *r);
