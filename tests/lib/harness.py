@@ -199,7 +199,7 @@ class Job:
 
     def images(self, number=None):
         folder = self.dir / str(number or self.newest())
-        return sorted(p for p in folder.iterdir() if p.name != 'manifest.json')
+        return sorted(folder.glob('*.core'))
 
     def restart(self, what=None, options=(), **more):
         return self.start(f'restart-{len(self.programs)}', [self.bin / 'fermata', 'restart', *options, what or self.dir],
