@@ -43,14 +43,6 @@ int fermata_ask_mapped(const struct stat *st)
 	return fermata_ask(&key, sizeof(key));
 }
 
-int fermata_is_mapped(const struct stat *st)
-{
-	struct key key = key_of_file(st);
-	size_t len;
-
-	return fermata_resolve(&key, sizeof(key), 0, &len) != NULL;
-}
-
 int memory_publish_shared(void)
 {
 	struct maps m;
@@ -117,6 +109,16 @@ static uint64_t covered(const struct key *key, uint64_t at)
 		i = (unsigned int)-1;
 	}
 	return at;
+}
+
+int fermata_is_mapped(const struct stat *st)
+{
+	struct key key = key_of_file(st);
+	size_t len;
+
+	if (!fermata_resolve(&key, sizeof(key), 0, &len))
+		return 0;
+	return covered(&key, 0) >= (uint64_t)st->st_size ? 2 : 1;
 }
 
 /* A file in memory comes back from what is mapped of it: that has to be all. */

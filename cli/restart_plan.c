@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/macro.h"
+#include "base/shared_name.h"
 
 #define HOLE_FIRST 0x100000000000ull
 #define HOLE_STEP (1ull << 30)
@@ -97,8 +98,10 @@ int restart_shared_create(struct restart *r)
 	}
 	for (size_t i = 0; i < r->shared_count; i++) {
 		struct restart_shared *s = &r->shared[i];
+		char name[64];
 
-		s->fd = s->path ? create_named(s) : memfd_create("shared", MFD_CLOEXEC);
+		snprintf(name, sizeof(name), SHARED_NAME, (unsigned long)s->dev, (unsigned long)s->ino);
+		s->fd = s->path ? create_named(s) : memfd_create(name, MFD_CLOEXEC); /* held by the capsule's init, too */
 		if (s->fd < 0 || ftruncate(s->fd, (off_t)s->size) < 0) {
 			warn("shared memory %s of %llu bytes", s->path ? s->path : "without a name", (unsigned long long)s->size);
 			return CLI_CANNOT;

@@ -8,14 +8,16 @@
  *   RECONNECT  the others open /proc/MAKER/fd/N, which gives a description of their own of the same file
  *   REFILL     the file gets its mode, which may forbid what is open already
  *
- * One that is mapped shared as well is refused: its memory comes back as another object, from which the descriptors would be cut off. No
- * state but in priv.
+ * One that is mapped shared as well comes back with the memory, if that is all of it: the capsule's first process holds the new object, and each
+ * holder opens it there (file_deleted_shared). No state but in priv.
  */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "base/log.h"
+#include "base/shared_name.h"
 #include "base/sys.h"
 #include "plugins/file/file.h"
 
@@ -24,6 +26,7 @@
 struct file_end {
 	uint32_t pid;
 	int32_t fd;
+	uint32_t shared; /* all of it is mapped shared */
 };
 
 struct file_key {
@@ -39,15 +42,12 @@ static struct file_key key_of(const struct fermata_desc *d)
 int file_deleted_claim(struct fermata_desc *d)
 {
 	struct file_key key = key_of(d);
-	struct file_end end = { fermata_pid(), d->fd };
+	struct file_end end = { fermata_pid(), d->fd, 0 };
 	int r;
 
 	if (!S_ISREG(d->st.st_mode))
 		return fermata_fail(-EOPNOTSUPP, "fd %d is a directory or device that has been deleted (%s), which is not supported: close it "
 				    "before the checkpoint", d->fd, d->link);
-	if (d->st.st_size > CONTENT_MAX)
-		return fermata_fail(-EOPNOTSUPP, "fd %d is a file of %lu bytes that has been deleted (%s); more than %u are not supported: "
-				    "close it before the checkpoint", d->fd, (unsigned long)d->st.st_size, d->link, CONTENT_MAX);
 	d->priv = fermata_alloc(sizeof(struct file_end));
 	if (!d->priv)
 		return fermata_fail(-ENOMEM, "no memory for fd %d", d->fd);
@@ -59,6 +59,25 @@ int file_deleted_claim(struct fermata_desc *d)
 	return r ? r : 1;
 }
 
+#define SEALS 0x1e /* F_SEAL_SHRINK and so on, which a new object would not have */
+
+static int check_shared(const struct fermata_desc *d, struct file_end *maker)
+{
+	int mapped = fermata_is_mapped(&d->st), seals = mapped ? raw_fcntl(d->fd, 1034 /* F_GET_SEALS */, 0) : 0;
+
+	maker->shared = mapped != 0;
+	if (!mapped && d->st.st_size > CONTENT_MAX)
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a file of %lu bytes that has been deleted (%s); more than %u are not supported: "
+				    "close it before the checkpoint", d->fd, (unsigned long)d->st.st_size, d->link, CONTENT_MAX);
+	if (mapped == 1)
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a file that has been deleted (%s) and is shared memory as well, of which a part is "
+				    "mapped by nobody, which is not supported yet: close it before the checkpoint", d->fd, d->link);
+	if (seals > 0 && seals & SEALS)
+		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) is shared memory with seals, which are not supported yet: close it before the "
+				    "checkpoint", d->fd, d->link);
+	return FERMATA_DRAINED;
+}
+
 int file_deleted_drain(struct fermata_desc *d, unsigned int round)
 {
 	struct file_key key = key_of(d);
@@ -68,7 +87,7 @@ int file_deleted_drain(struct fermata_desc *d, unsigned int round)
 
 	if (!maker || round)
 		return FERMATA_DRAINED;
-	*maker = (struct file_end){ fermata_pid(), d->fd };
+	*maker = (struct file_end){ fermata_pid(), d->fd, 0 };
 	for (unsigned int i = 0; (value = fermata_resolve(&key, sizeof(key), i, &len)); i++) {
 		if (len < sizeof(end))
 			return fermata_fail(-EPROTO, "a name for fd %d has %zu bytes", d->fd, len);
@@ -76,10 +95,7 @@ int file_deleted_drain(struct fermata_desc *d, unsigned int round)
 		if (end.pid < maker->pid || (end.pid == maker->pid && end.fd < maker->fd))
 			*maker = end;
 	}
-	if (fermata_is_mapped(&d->st))
-		return fermata_fail(-EOPNOTSUPP, "fd %d is a file that has been deleted (%s) and is shared memory as well, which is not "
-				    "supported yet: close it before the checkpoint", d->fd, d->link);
-	return FERMATA_DRAINED;
+	return check_shared(d, maker);
 }
 
 static int is_maker(const struct fermata_desc *d, uint32_t pid, int fd)
@@ -93,7 +109,8 @@ void file_deleted_describe(const struct fermata_desc *d, struct file_record *r)
 
 	r->maker_pid = maker->pid;
 	r->maker_fd = maker->fd;
-	r->content = is_maker(d, maker->pid, maker->fd) ? r->size : 0;
+	r->shared = maker->shared;
+	r->content = is_maker(d, maker->pid, maker->fd) && !maker->shared ? r->size : 0;
 }
 
 /* A description may be for writing only: the file is opened anew. */
@@ -142,11 +159,49 @@ static int make(const char *path, int number)
 	return fd < 0 ? make_in("/tmp", 4, number) : fd;
 }
 
+struct search {
+	const char *want; /* what the link of the descriptor says */
+	char path[32];
+};
+
+static int look_at(const char *name, void *arg)
+{
+	struct search *s = arg;
+	char path[32], link[96];
+	long n;
+
+	fm_format(path, sizeof(path), "/proc/1/fd/%s", name);
+	n = RAW4(SYS_readlinkat, AT_FDCWD, path, link, sizeof(link) - 1);
+	link[n > 0 ? n : 0] = 0;
+	if (strcmp(link, s->want) == 0)
+		memcpy(s->path, path, sizeof(path));
+	return 0;
+}
+
+/* The object was made before any process, and the capsule's first process holds it. */
+static int restore_shared(const struct fermata_desc *d, const struct file_record *r)
+{
+	unsigned long device = (unsigned long)major(r->dev) << 20 | minor(r->dev);
+	char want[96];
+	struct search s = { .want = want };
+	int fd;
+
+	fm_format(want, sizeof(want), "/memfd:" SHARED_NAME " (deleted)", device, (unsigned long)r->ino);
+	fd = raw_dir_each("/proc/1/fd", look_at, &s);
+	if (!fd)
+		fd = *s.path ? raw_open(s.path, ((int)r->flags & ~O_NOFOLLOW) | O_CLOEXEC, 0) : -ENOENT;
+	if (fd >= 0)
+		RAW2(SYS_truncate, s.path, r->size); /* what was mapped are whole pages */
+	return fd < 0 ? fermata_fail(fd, "fd %d: the shared memory that was %s is not there (errno %d)", d->fd, d->link, -fd) : fd;
+}
+
 int file_deleted_restore(struct fermata_desc *d, const struct file_record *r)
 {
 	const char *path = (const char *)(r + 1);
 	int made, fd;
 
+	if (r->shared)
+		return restore_shared(d, r);
 	if (!is_maker(d, r->maker_pid, r->maker_fd))
 		return FERMATA_FD_LATER;
 	made = make(path, d->fd);

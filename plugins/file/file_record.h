@@ -13,7 +13,8 @@ struct file_record {
 	int64_t offset;	  /* -1: has none (O_PATH) */
 	uint64_t size;	  /* regular files: at the checkpoint */
 	int64_t mtime_sec;
-	uint32_t mtime_nsec, reserved;
+	uint32_t mtime_nsec;
+	uint32_t shared; /* 1: a deleted file all of which is mapped shared: the memory is its content, and comes back first */
 	uint64_t dev, ino; /* for inspection: a file may be restored as a copy */
 	/* Deleted files only, else 0: who makes it again, the lowest (pid, fd) of the job that has it open. */
 	uint32_t maker_pid;
