@@ -13,6 +13,8 @@
 #include "agent/fd_table.h"
 #include "base/log.h"
 
+static bool dumped; /* the records are made: what was found has no numbers any more */
+
 static int claim(struct fd_entry *e)
 {
 	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++) {
@@ -31,12 +33,27 @@ static int claim(struct fd_entry *e)
 			    e->desc.link);
 }
 
+/* The table grows meanwhile, by what is found, which may hold others. */
+static int unpack_all(void)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < fd_table.count && !r; i++)
+		for (const struct fermata_plugin *const *p = agent_plugins; *p && !r; p++)
+			if ((*p)->fd_unpack)
+				r = (*p)->fd_unpack(&fd_table.entries[i]->desc);
+	return r;
+}
+
 int fd_quiesce(void)
 {
 	int r;
 
+	dumped = false;
 	fd_table_free();
 	r = fd_table_fill();
+	if (!r)
+		r = unpack_all();
 	for (uint32_t i = 0; i < fd_table.count && !r; i++)
 		r = claim(fd_table.entries[i]);
 	return r ? r : fd_share_publish();
@@ -111,6 +128,10 @@ int fd_dump(int (*emit)(void *arg, const struct image_resource *r, const void *r
 		if (!r)
 			r = emit(arg, &head, e->record.data, e->record.len, e->fds);
 	}
+	if (!r) {
+		fd_found_close();
+		dumped = true;
+	}
 	return r;
 }
 
@@ -123,5 +144,7 @@ void fd_resume(int reason)
 		if (e->plugin && fd_entry_led(e) && e->plugin->fd_resume)
 			e->plugin->fd_resume(&e->desc);
 	}
+	fd_found_end(dumped);
+	dumped = false;
 	fd_table_free();
 }

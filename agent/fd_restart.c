@@ -207,6 +207,7 @@ int fd_refill(void)
 void fd_restarted(void)
 {
 	fd_stdio_done();
+	fd_found_end(false);
 	limit_restore();
 	fd_table_free();
 }

@@ -4,7 +4,7 @@
  * fd_restarted; in between it lies in saved memory, so a restarted process goes on with the table of its checkpoint.
  *
  * Invariants: every number of /proc/self/fd stands in exactly one entry, but those of the agent and of devices; entries
- * do not move; desc.fd is fds[0].fd, the lowest.
+ * do not move; desc.fd is fds[0].fd, the lowest but for those that fd_found.c adds later.
  *
  * Duplicates are told by kcmp, asked only where device and inode agree.
  */
@@ -167,6 +167,11 @@ int fd_table_fill(void)
 	device_list_end();
 	fermata_free(n.fd);
 	return r;
+}
+
+int fd_table_take(int fd)
+{
+	return number_take(fd);
 }
 
 void fd_table_free(void)

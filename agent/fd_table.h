@@ -43,7 +43,13 @@ static inline bool fd_entry_led(const struct fd_entry *e)
 
 /* Lists /proc/self/fd into the table: one entry a description, grouped. */
 int fd_table_fill(void);
+/* @fd, which was made since, as well. */
+int fd_table_take(int fd);
 void fd_table_free(void);
+
+/* fd_found.c: closes those numbers, which the list keeps for the restart; and the end of the list, before or after that. */
+void fd_found_close(void);
+void fd_found_end(bool closed);
 
 /* Names what other processes may hold as well, and asks for it. */
 int fd_share_publish(void);

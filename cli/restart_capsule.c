@@ -119,13 +119,15 @@ static int set_clocks(const struct restart *r)
 	return restart_write_text("/proc/self/timens_offsets", text);
 }
 
-/* What the processes need until their resources are re-created; for a user who is not root in the capsule. */
+/*
+ * What the processes need until their resources are re-created; for a user who is not root in the capsule. The last one also lets a message go again
+ * with the credentials that it had (SCM_CREDENTIALS).
+ */
 bool restart_raise_ambient(void)
 {
 	static const int wanted[] = { CAP_CHECKPOINT_RESTORE, CAP_SYS_PTRACE, CAP_SYS_ADMIN };
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2];
-	bool first = true;
 
 	if (syscall(SYS_capget, &head, data) < 0)
 		return false;
@@ -133,14 +135,8 @@ bool restart_raise_ambient(void)
 		data[i].inheritable = data[i].permitted;
 	if (syscall(SYS_capset, &head, data) < 0)
 		return false;
-	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-		int err = prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, wanted[i], 0, 0);
-
-		if (i == 0)
-			first = err == 0;
-		if (i == 1 && first)
-			break; /* before Linux 5.9 the first was part of CAP_SYS_ADMIN */
-	}
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+		prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, wanted[i], 0, 0); /* before Linux 5.9 there was no first one */
 	return true;
 }
 

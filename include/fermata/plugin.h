@@ -52,6 +52,9 @@ struct fermata_plugin {
 	void (*fork_parent)(void);
 	void (*fork_child)(void);
 
+	/* Of each description, in QUIESCE, before the first is claimed: whether others are in it that no process holds (sent in messages).
+	 * They take numbers of the process and are told by fermata_fd_found: 0 or -errno. */
+	int (*fd_unpack)(struct fermata_desc *d);
 	/* Descriptors. claim: 1 "mine", 0 "not mine". Each description has one owner in the job: dump, drain and restore
 	 * run only in the process that leads it (lowest pid), the others get it from there at restart. */
 	int (*fd_claim)(struct fermata_desc *d);
@@ -113,6 +116,13 @@ int fermata_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2,
  */
 void fermata_waits(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/*
+ * From fd_unpack: @fd, which has just been made, is one of the program's for this checkpoint and its restart; the agent closes it. Drop, from
+ * refill: now, as it is not needed here.
+ */
+int fermata_fd_found(int fd);
+void fermata_fd_drop(int fd);
+
 /* Memory that is saved and restored with the process, without malloc. Zeroed. NULL when out of memory. */
 void *fermata_alloc(size_t size);
 void fermata_free(void *p);
@@ -129,7 +139,8 @@ const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, 
 
 /*
  * Whether some process of the job maps a file shared that has no name that lasts: its memory comes back as an object of its own. Asked in
- * claim, answered from the drain on: 1 or 0.
+ * claim, answered from the drain on: 0; 1; or 2, when every byte of it is mapped by some process. Such a file the restart makes before any process, as a
+ * descriptor of the capsule's first process (base/shared_name.h).
  */
 int fermata_ask_mapped(const struct stat *st);
 int fermata_is_mapped(const struct stat *st);

@@ -16,13 +16,19 @@
 #endif
 #define SOCKET_LOCK_SEND 1 /* its bits: the size is the program's, not the kernel's */
 #define SOCKET_LOCK_RECEIVE 2
+#define SOCKET_RECORD_VERSION 2
 
 struct socket_peer { /* the value that each holder of a connected socket publishes */
 	uint32_t pid;
 	int32_t fd;
 	int32_t domain;
 	uint32_t reserved;
-	uint64_t ino;
+	uint64_t ino, peer_ino;
+};
+
+struct socket_messages { /* struct socket_message, one after the other */
+	char *bytes;
+	size_t length, room;
 };
 
 struct socket_guard { /* the value that a stuck sender publishes: its guard, as the process that leads it knows it */
@@ -37,8 +43,9 @@ struct socket_state { /* priv, from claim to resume */
 	struct socket_peer peer;
 	uint32_t pending; /* LISTENING: connections in its queue */
 	bool stuck; /* TCP: has a guard, for its receiver to take what it cannot send */
-	char *content; /* taken out and put back because the sender was stuck; NULL: still to be peeked at */
+	char *content; /* of TCP: taken out and put back because the sender was stuck; NULL: still to be peeked at */
 	size_t content_length;
+	struct socket_messages messages; /* of a unix socket */
 };
 
 /*
@@ -47,6 +54,26 @@ struct socket_state { /* priv, from claim to resume */
  */
 #define SOCKET_TRIES 70
 #define SOCKET_TRY_NS 20000000
+
+static inline bool socket_is_inet(int domain)
+{
+	return domain == AF_INET || domain == AF_INET6;
+}
+
+static inline bool socket_is_tcp(const struct socket_record *r)
+{
+	return socket_is_inet(r->domain) && r->type == SOCK_STREAM;
+}
+
+static inline bool socket_is_unix_datagram(const struct socket_record *r)
+{
+	return r->domain == AF_UNIX && r->type == SOCK_DGRAM;
+}
+
+/* ---- socket_restart.c: the plugin's hooks of a restart ---- */
+int socket_fd_restore(struct fermata_desc *d, const void *record, size_t len);
+int socket_fd_reconnect(struct fermata_desc *d, const void *record, size_t len);
+int socket_fd_refill(struct fermata_desc *d, const void *record, size_t len);
 
 /* ---- socket_call.c: the calls, raw ---- */
 int socket_get(int fd, int level, int name, void *value, size_t len); /* the length or -errno */
@@ -88,6 +115,46 @@ int socket_tcp_follow(struct fermata_desc *d, struct socket_state *s, unsigned i
 bool socket_tcp_arrived(int sender, int receiver);
 int socket_unix_claim(struct fermata_desc *d, struct socket_state *s);
 int socket_unix_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
+
+/* ---- socket_datagram.c ---- */
+/* Its peer; NULL: that is not of the job. */
+int socket_datagram_peer(struct fermata_desc *d, struct socket_state *s, const struct socket_peer *peer);
+int socket_datagram_check(int fd, const struct socket_record *r, const struct socket_messages *all);
+int socket_datagram_refill(struct fermata_desc *d, const struct socket_record *r, const char *content);
+void socket_datagram_shut(int fd, const struct socket_record *r);
+/* The file at @path goes when all connections are there. */
+int socket_path_passing(const char *path);
+void socket_paths_end(void);
+
+/* ---- socket_peek.c ---- */
+/* What is queued in a unix socket, in ret->bytes, which is the caller's to free. */
+int socket_peek_unix(int fd, int type, uint64_t ino, struct socket_messages *ret);
+/* The descriptors in its queue, in their order; each is @take's from then on. */
+int socket_peek_descriptors(int fd, int type, uint64_t ino, int (*take)(void *arg, int fd), void *arg);
+void socket_peek_forget(void);
+
+/* ---- socket_flight.c ---- */
+int socket_flight_unpack(struct fermata_desc *d);
+/* Writes the numbers into the messages that had been peeked at @fd. */
+int socket_flight_assign(int fd, uint64_t ino, struct socket_messages *all);
+int socket_flight_refill(void);
+void socket_flight_end(void);
+
+/* ---- socket_message.c ---- */
+int socket_process_publish(void);
+int socket_name_publish(int fd, const struct socket_name *n);
+int socket_name_ask(const struct socket_name *n);
+/* Who holds the socket with that name. */
+bool socket_name_resolve(const struct socket_name *n, uint32_t *ret_pid, int32_t *ret_fd);
+/* The message at *@at, which moves on; NULL at the end, or where the bytes are none. */
+const struct socket_message *socket_message_next(const void *all, size_t len, size_t *at);
+bool socket_message_is_from(const struct socket_message *m, const struct socket_name *n);
+int socket_messages_ask(const struct socket_messages *all);
+int socket_messages_answer(int fd, struct socket_messages *all);
+/* Sends the content of @r into @to, the other end of @fd. */
+int socket_messages_put(int number, int to, int fd, const struct socket_record *r, const char *content);
+/* Sends one datagram to @at from the socket that has its sender's name. */
+int socket_message_put_from_sender(int number, const struct socket_name *at, const struct socket_message *m);
 /* Elects the maker once the peer is known. */
 void socket_peer_found(struct fermata_desc *d, struct socket_state *s, const struct socket_peer *lowest);
 /* The lowest holder among the answers to @key; false: nobody in the job. */
@@ -114,7 +181,7 @@ int socket_diag_unix(uint32_t ino, struct socket_unix_info *ret);
 int64_t socket_diag_tcp(const struct socket_name *local, const struct socket_name *remote);
 
 /* ---- socket_queue.c ---- */
-int socket_queue_peek(int fd, const struct socket_record *r, char **ret, size_t *ret_len);
+int socket_queue_peek(int fd, char **ret, size_t *ret_len);
 /*
  * Writes @bytes into @to, on their way to @fd, its other end. @back: without a time limit, so an error says that the connection is
  * dead; else -ENOBUFS when they do not fit.

@@ -29,7 +29,7 @@
 #define CONNECT_MS 5000
 
 struct place { /* one end to be */
-	int domain;
+	int domain, type;
 	struct socket_name name;
 };
 
@@ -78,11 +78,11 @@ static struct socket_name for_domain(const struct socket_name *n, int domain)
 	return r;
 }
 
-static int open_socket(int domain)
+static int open_socket(const struct place *p)
 {
-	int fd = (int)RAW3(SYS_socket, domain, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = (int)RAW3(SYS_socket, p->domain, p->type | SOCK_CLOEXEC, 0);
 
-	if (fd >= 0 && domain != AF_UNIX)
+	if (fd >= 0 && p->domain != AF_UNIX)
 		socket_set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
 	return fd;
 }
@@ -117,7 +117,7 @@ int socket_connect_from(int fd, int domain, const struct socket_name *from, cons
 
 static int connect_end(const struct place *from, const struct socket_name *to, int *ret)
 {
-	int fd = open_socket(from->domain), r = fd;
+	int fd = open_socket(from), r = fd;
 
 	if (r >= 0)
 		r = socket_connect_from(fd, from->domain, &from->name, to);
@@ -156,7 +156,7 @@ static int accept_end(int listener, int connected)
 /* One end at @listen, the other from @from. */
 static int link_ends(const struct place *listen, const struct place *from, int *ret_listen, int *ret_from)
 {
-	int listener = open_socket(listen->domain), r = listener, connected = -EBADF;
+	int listener = open_socket(listen), r = listener, connected = -EBADF;
 	struct socket_name at;
 
 	if (r >= 0)
@@ -206,7 +206,7 @@ static int link_exact(const struct place *own, const struct place *peer, int ret
 
 static struct place loopback(int domain)
 {
-	struct place p = { .domain = domain };
+	struct place p = { .domain = domain, .type = SOCK_STREAM };
 	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
 	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 
@@ -221,7 +221,7 @@ static struct place loopback(int domain)
 static int tcp_pair(int number, const struct socket_record *rec, int ret[2])
 {
 	int peer_domain = rec->peer_domain ? rec->peer_domain : rec->domain, r = -EADDRNOTAVAIL;
-	struct place own = { rec->domain, rec->local }, peer = { peer_domain, rec->remote };
+	struct place own = { rec->domain, SOCK_STREAM, rec->local }, peer = { peer_domain, SOCK_STREAM, rec->remote };
 	char text[72];
 
 	if (is_named(&rec->remote)) {
@@ -239,7 +239,7 @@ static int tcp_pair(int number, const struct socket_record *rec, int ret[2])
 		own = loopback(mixed ? AF_INET : rec->domain);
 		own.name = for_domain(&own.name, rec->domain);
 		own.domain = rec->domain;
-		peer = (struct place){ peer_domain, for_domain(&own.name, peer_domain) };
+		peer = (struct place){ peer_domain, SOCK_STREAM, for_domain(&own.name, peer_domain) };
 		r = link_ends(&peer, &own, &ret[1], &ret[0]);
 	}
 	socket_name_text(&rec->local, text, sizeof(text));
@@ -250,18 +250,23 @@ static int tcp_pair(int number, const struct socket_record *rec, int ret[2])
 
 void socket_path_clear(const struct socket_name *n)
 {
+	static const int types[] = { SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET };
 	char path[sizeof(n->bytes) + 1] = { 0 };
-	int fd;
+	int r = -EPROTOTYPE;
 
 	if (n->length <= 2 || !n->bytes[2])
 		return;
 	memcpy(path, n->bytes + 2, n->length - 2);
-	fd = (int)RAW3(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return;
-	if (socket_connect(fd, n) == -ECONNREFUSED)
+	for (size_t i = 0; i < ARRAY_SIZE(types) && r == -EPROTOTYPE; i++) { /* which says that a socket of another type is there */
+		int fd = (int)RAW3(SYS_socket, AF_UNIX, types[i] | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+		if (fd < 0)
+			return;
+		r = socket_connect(fd, n);
+		raw_close(fd);
+	}
+	if (r == -ECONNREFUSED)
 		RAW3(SYS_unlinkat, AT_FDCWD, path, 0);
-	raw_close(fd);
 }
 
 /* A lock on the directory of a path; -ENOENT for an abstract name. */
@@ -312,10 +317,12 @@ static int unix_named(const struct place *listen, struct place *from, int *ret_l
 
 static int unix_pair(int number, const struct socket_record *rec, int ret[2])
 {
-	struct place own = { AF_UNIX, rec->local }, peer = { AF_UNIX, rec->remote };
+	struct place own = { AF_UNIX, rec->type, rec->local }, peer = { AF_UNIX, rec->type, rec->remote };
 	int r = -ENOENT;
 
-	if (is_named(&peer.name))
+	if (rec->type == SOCK_DGRAM) /* each binds its own, where it is bound */
+		r = -ENOENT;
+	else if (is_named(&peer.name))
 		r = unix_named(&peer, &own, &ret[1], &ret[0]);
 	else if (is_named(&own.name))
 		r = unix_named(&own, &peer, &ret[0], &ret[1]);
@@ -323,7 +330,7 @@ static int unix_pair(int number, const struct socket_record *rec, int ret[2])
 		return 0;
 	if (r != -ENOENT)
 		log_warn("fd %d: its unix connection comes back without a name (errno %d)", number, -r);
-	return (int)RAW4(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ret);
+	return (int)RAW4(SYS_socketpair, AF_UNIX, rec->type | SOCK_CLOEXEC, 0, ret);
 }
 
 int socket_pair_make(int number, const struct socket_record *r, int ret[2])

@@ -2,8 +2,8 @@
 /*
  * What lies in a connection when every process stands still, copied, and written into a connection. No state of its own.
  *
- * The usual case touches nothing. Bytes of a unix socket are always in the receiver's queue; those of TCP are there once the
- * sender's SIOCOUTQ is 0. The receiver copies its queue with MSG_PEEK. What a stuck TCP sender still has is socket_stuck.c's matter.
+ * The usual case touches nothing. Bytes of TCP are in the receiver's queue once the sender's SIOCOUTQ is 0. The receiver copies its
+ * queue with MSG_PEEK. What a stuck sender still has is socket_stuck.c's matter; what a unix socket has, socket_peek.c's.
  *
  * At restart the receiver holds a copy of its new peer's end and writes its content into that. When bytes do not fit at once, room is
  * made in steps: a larger send buffer, then a larger receive buffer, as far as the kernel's limits for its own tuning.
@@ -24,46 +24,7 @@
 #define LAST_STEP 3
 #define PIECE (1u << 18)
 
-/*
- * As socket_receive, for a unix socket: -EOPNOTSUPP where a descriptor lies in the queue. Room is given for credentials at most, so
- * none is received, MSG_CTRUNC tells.
- */
-static long peek_unix(int fd, void *buf, size_t n, bool credentials)
-{
-	uint8_t control[CMSG_SPACE(sizeof(struct ucred))] __attribute__((aligned(8)));
-	struct iovec v = { buf, n };
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
-	long r;
-
-	if (credentials) {
-		m.msg_control = control;
-		m.msg_controllen = sizeof(control);
-	}
-	do
-		r = RAW3(SYS_recvmsg, fd, &m, MSG_PEEK | MSG_DONTWAIT);
-	while (r == -EINTR);
-	return r >= 0 && m.msg_flags & MSG_CTRUNC ? -EOPNOTSUPP : r;
-}
-
-static int peek_by_offset(int fd, char *buf, size_t n)
-{
-	int before = socket_get_int(fd, SOL_SOCKET, SO_PEEK_OFF), r;
-	bool credentials = socket_get_int(fd, SOL_SOCKET, SO_PASSCRED) > 0;
-	size_t have = 0;
-	long got = 1;
-
-	r = socket_set_int(fd, SOL_SOCKET, SO_PEEK_OFF, 0);
-	if (r < 0)
-		return r;
-	while (have < n && got > 0) {
-		got = peek_unix(fd, buf + have, n - have, credentials);
-		have += got > 0 ? (size_t)got : 0;
-	}
-	socket_set_int(fd, SOL_SOCKET, SO_PEEK_OFF, before);
-	return got < 0 ? (int)got : have == n ? 0 : -EIO;
-}
-
-int socket_queue_peek(int fd, const struct socket_record *r, char **ret, size_t *ret_len)
+int socket_queue_peek(int fd, char **ret, size_t *ret_len)
 {
 	int n = socket_queued(fd, SIOCINQ), err;
 	char *buf;
@@ -76,21 +37,14 @@ int socket_queue_peek(int fd, const struct socket_record *r, char **ret, size_t 
 	buf = fermata_alloc((size_t)n);
 	if (!buf)
 		return fermata_fail(-ENOMEM, "no memory for the %d bytes queued in fd %d", n, fd);
-	if (r->domain == AF_UNIX) {
-		err = peek_by_offset(fd, buf, (size_t)n);
-	} else {
-		got = socket_receive(fd, buf, (size_t)n, MSG_PEEK);
-		err = got < 0 ? (int)got : got == n ? 0 : -EIO;
-	}
+	got = socket_receive(fd, buf, (size_t)n, MSG_PEEK);
+	err = got < 0 ? (int)got : got == n ? 0 : -EIO;
 	if (!err) {
 		*ret = buf;
 		*ret_len = (size_t)n;
 		return 0;
 	}
 	fermata_free(buf);
-	if (err == -EOPNOTSUPP)
-		return fermata_fail(err, "fd %d has a descriptor in its queue that was sent to it, which is not supported yet: "
-				    "receive it before the checkpoint", fd);
 	return fermata_fail(err, "the %d bytes queued in fd %d cannot be copied (errno %d)%s", n, fd, -err,
 			    err == -EIO ? ": urgent data is not supported" : "");
 }
@@ -232,7 +186,9 @@ int socket_queue_put(int number, int peer_end, int fd, const struct socket_recor
 
 	if (!len)
 		return 0;
-	if (record->domain != AF_UNIX && socket_get_int(fd, SOL_SOCKET, SO_RCVBUF) < (int)record->receive_buffer)
+	if (record->domain == AF_UNIX)
+		return socket_messages_put(number, peer_end, fd, record, content);
+	if (socket_get_int(fd, SOL_SOCKET, SO_RCVBUF) < (int)record->receive_buffer)
 		grow_receive(fd, (int)record->receive_buffer);
 	r = socket_queue_write(peer_end, fd, content, len, false);
 	if (r)

@@ -10,6 +10,7 @@ enum socket_kind {
 	SOCKET_CONNECTED = 3, /* the peer is in the job */
 	SOCKET_ORPHAN = 4,    /* was connected; the peer is gone, what it sent may still be read */
 	SOCKET_PENDING = 5,   /* connected, but not yet accepted by its listener, which is in the job; nothing sent yet */
+	SOCKET_NAMED = 6,     /* datagrams: connected to whoever has the remote name */
 };
 
 enum {
@@ -26,12 +27,12 @@ struct socket_name { /* a struct sockaddr as the kernel has it; length 0: none *
 };
 
 struct socket_record {
-	uint32_t version; /* 1 */
+	uint32_t version; /* 2 */
 	uint32_t kind, flags;
 	int32_t domain, type, protocol;
 	uint32_t backlog;	 /* LISTENING */
 	uint32_t option_count;	 /* struct socket_option array that follows */
-	uint64_t content_length; /* bytes that lay in the receive queue; they follow the options */
+	uint64_t content_length; /* of what lay in the receive queue; it follows the options: TCP's bytes, else struct socket_message */
 	uint32_t maker_pid;	 /* CONNECTED: who re-creates both ends, the lower (pid, fd) of the two */
 	int32_t maker_fd;
 	uint32_t peer_pid;
@@ -49,3 +50,22 @@ struct socket_option {
 	uint8_t value[20];
 };
 _Static_assert(sizeof(struct socket_option) == 32, "socket_option");
+
+enum {
+	SOCKET_MESSAGE_CREDENTIALS = 1, /* it came with its sender's ids */
+};
+
+/*
+ * What one call receives: a message of a datagram or packet socket; of a stream, bytes that came with the same credentials and with
+ * the same descriptors, which go with the first of them. After it, without padding in between: fd_count int32_t, the sender's name, the bytes.
+ */
+struct socket_message {
+	uint32_t size; /* with all that belongs to it, a multiple of 8 */
+	uint32_t length, flags;
+	uint32_t pid, uid, gid;
+	uint32_t fd_count;    /* under which numbers the receiver holds them, from its checkpoint to its restart */
+	uint32_t name_length; /* 0: its sender has none, or is the peer */
+	uint32_t sender_pid;  /* a socket of the job that has that name; 0: there is none */
+	int32_t sender_fd;
+};
+_Static_assert(sizeof(struct socket_message) == 40, "socket_message");

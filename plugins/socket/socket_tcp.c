@@ -96,7 +96,7 @@ static int claim_connected(struct socket_state *s)
 {
 	struct tcp_key own = key_of(&s->record.local, &s->record.remote);
 	struct tcp_key other = key_of(&s->record.remote, &s->record.local);
-	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, 0, s->record.ino };
+	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, 0, s->record.ino, 0 };
 	int r = fermata_publish(&own, sizeof(own), &self, sizeof(self));
 
 	return r ? r : fermata_ask(&other, sizeof(other));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unix stream sockets: what one is and who its peer is. No state of its own. The kernel's diagnostics name the peer's inode; each
- * connected socket is published under its own. Nothing is ever under way: bytes lie in the receiver's queue at once.
+ * Unix sockets: what one is and who its peer is. No state of its own. The kernel's diagnostics name the peer's inode; each
+ * connected socket is published under its own, and each datagram one, which others may be connected to. Nothing is ever under way: what is
+ * sent lies in the receiver's queue at once. That is copied in round 0, by who leads the socket; round 1 knows what was asked about it.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -45,15 +46,25 @@ static void note_path(struct socket_record *r)
 	r->mode = st.st_mode & 07777;
 }
 
+static int publish(const struct socket_state *s)
+{
+	struct unix_key own = key_of(s->record.ino);
+	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, 0, s->record.ino, s->record.peer_ino };
+	int r = fermata_publish(&own, sizeof(own), &self, sizeof(self));
+
+	if (!r && s->record.type == SOCK_DGRAM && s->record.local.length > 2)
+		r = socket_name_publish(s->record.maker_fd, &s->record.local);
+	return r;
+}
+
 static int claim_connected(struct socket_state *s, const struct socket_unix_info *info)
 {
-	struct unix_key own = key_of(s->record.ino), other = key_of(info->peer_ino);
-	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, 0, s->record.ino };
+	struct unix_key other = key_of(info->peer_ino);
 	int r;
 
 	s->record.kind = SOCKET_CONNECTED;
 	s->record.peer_ino = info->peer_ino;
-	r = fermata_publish(&own, sizeof(own), &self, sizeof(self));
+	r = publish(s);
 	if (r || !info->peer_ino)
 		return r;
 	return fermata_ask(&other, sizeof(other));
@@ -79,8 +90,8 @@ int socket_unix_claim(struct fermata_desc *d, struct socket_state *s)
 		return socket_listening_claim(d, s);
 	}
 	if (!info.has_peer) {
-		s->record.kind = info.shutdown ? SOCKET_ORPHAN : SOCKET_FRESH;
-		return 0;
+		s->record.kind = info.shutdown && s->record.type != SOCK_DGRAM ? SOCKET_ORPHAN : SOCKET_FRESH;
+		return s->record.type == SOCK_DGRAM ? publish(s) : 0;
 	}
 	socket_name_get(d->fd, true, &s->record.remote);
 	return claim_connected(s, &info);
@@ -91,6 +102,9 @@ static int without_inode(struct fermata_desc *d, struct socket_state *s)
 	const uint32_t both = SOCKET_READ_SHUT | SOCKET_WRITE_SHUT;
 	int events;
 
+	s->record.kind = SOCKET_ORPHAN;
+	if (s->record.type == SOCK_DGRAM)
+		return FERMATA_DRAINED;
 	if ((s->record.flags & both) != both) {
 		if (!s->record.flags && socket_queued(d->fd, SIOCOUTQ) == 0)
 			return socket_pending_found(d, s);
@@ -98,25 +112,52 @@ static int without_inode(struct fermata_desc *d, struct socket_state *s)
 				    d->fd);
 	}
 	events = socket_poll(d->fd, 0, 0);
-	s->record.kind = SOCKET_ORPHAN;
 	if (events > 0 && events & POLLERR)
 		s->record.flags |= SOCKET_ERROR;
 	return FERMATA_DRAINED;
 }
 
-int socket_unix_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round)
+static int find_peer(struct fermata_desc *d, struct socket_state *s)
 {
 	struct unix_key other = key_of(s->record.peer_ino);
+	bool datagram = s->record.type == SOCK_DGRAM, found;
 	struct socket_peer peer;
 
-	if (s->record.kind == SOCKET_LISTENING || s->record.kind == SOCKET_PENDING)
-		return socket_pending_drain(d, s, round);
-	if (round || s->record.kind != SOCKET_CONNECTED)
+	if (s->record.kind != SOCKET_CONNECTED)
 		return FERMATA_DRAINED;
 	if (!s->record.peer_ino)
 		return without_inode(d, s);
-	if (!socket_peer_resolve(&other, sizeof(other), &peer))
+	found = socket_peer_resolve(&other, sizeof(other), &peer);
+	if (datagram)
+		return socket_datagram_peer(d, s, found ? &peer : NULL);
+	if (!found)
 		return FERMATA_FD_OUTSIDE;
 	socket_peer_found(d, s, &peer);
 	return FERMATA_DRAINED;
+}
+
+static int look(struct fermata_desc *d, struct socket_state *s)
+{
+	const struct socket_record *rec = &s->record;
+	int r = socket_peek_unix(d->fd, rec->type, rec->ino, &s->messages);
+
+	if (!r)
+		r = socket_flight_assign(d->fd, rec->ino, &s->messages);
+	if (!r && rec->type == SOCK_DGRAM)
+		r = socket_datagram_check(d->fd, rec, &s->messages);
+	return r ? r : socket_messages_ask(&s->messages);
+}
+
+int socket_unix_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round)
+{
+	bool may_hold;
+	int r;
+
+	if (s->record.kind == SOCKET_LISTENING || s->record.kind == SOCKET_PENDING)
+		return socket_pending_drain(d, s, round);
+	if (round == 1)
+		return socket_messages_answer(d->fd, &s->messages);
+	r = round ? FERMATA_DRAINED : find_peer(d, s);
+	may_hold = s->record.kind == SOCKET_CONNECTED || s->record.kind == SOCKET_ORPHAN || s->record.type == SOCK_DGRAM;
+	return r || round || !may_hold ? r : look(d, s);
 }
