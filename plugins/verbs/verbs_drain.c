@@ -71,9 +71,9 @@
  * found (destroyed, or not of this job) our sends end in errors of the device's in its own time; a timer may be infinite,
  * so after PATIENCE rounds what is left counts as pending.
  *
- * SQD. Sends that have begun go on, those behind them do not: which of the unsignalled ones were executed no completion and no count of receives
- * tells. Where all have completed nothing is left to tell; else, after PATIENCE rounds, the checkpoint is refused. SQE, of UC and UD: all is flushed, so
- * quiet is as in RTS.
+ * SQD. Sends that have begun go on, those behind them do not. Which those are the device says, and a is quiet when that is still: verbs_drain_sqd.c. What b waits for
+ * is as many as were executed: that is what a publishes for P, again when it changes. Of a device that does not tell all sends must have completed, and a send that has begun must have ended, or, after
+ * PATIENCE rounds, the checkpoint is refused. SQE, of UC and UD: all is flushed, so quiet is as in RTS.
  *
  * Names: "verbs/q" + number + address -> struct side, one value a publication; the newest (highest round) counts.
  */
@@ -114,6 +114,7 @@ static void refresh(struct shadow_qp *qp)
 		qp->real_state = attr.qp_state;
 	else
 		qp->real_state = qp->pub.state;
+	qp->draining = attr.sq_draining;
 }
 
 /*
@@ -135,7 +136,7 @@ static int publish_side(struct shadow_qp *qp, unsigned int round)
 		.round = round,
 		.dest_number = qp->attr.dest_qp_num,
 		.state = qp->real_state,
-		.sends = qp->two_sided,
+		.sends = qp->told_sends = verbs_sends_of(qp),
 		.receives = qp->told = receives_of(qp),
 	};
 	int r = 0;
@@ -254,7 +255,7 @@ static int qp_quiet(struct shadow_qp *qp, unsigned int round)
 	if (!verbs_qp_connected(qp->real_state))
 		return 1;
 	if (qp->real_state == IBV_QPS_SQD && !empty)
-		return 0;
+		return verbs_sqd_quiet(qp, round) && (qp->peer != PEER_CONNECTED || is_unreliable(qp) || qp->received == qp->will_receive);
 	if (is_unreliable(qp))
 		return unreliable_quiet(qp, round);
 	if (verbs_qp_is_xrc(qp))
@@ -297,7 +298,7 @@ static int qp_drain(struct shadow_qp *qp, unsigned int round, int *more)
 	if (qp->opened)
 		return 0;
 	refresh(qp);
-	if (qp->real_state == IBV_QPS_SQD && outstanding(&qp->sq) && round >= PATIENCE)
+	if (qp->real_state == IBV_QPS_SQD && outstanding(&qp->sq) && (qp->draining || !verbs_backend.softrdma_sends_left) && round >= PATIENCE)
 		return fermata_fail(-EOPNOTSUPP, "QP 0x%x is in state SQD with sends that have not completed, which cannot be saved yet",
 				    qp->pub.qp_num);
 	if (round == 0) {
@@ -309,7 +310,8 @@ static int qp_drain(struct shadow_qp *qp, unsigned int round, int *more)
 		if (needs_noop(qp) && verbs_post_noop(qp) == 0 && verbs_cq_keep(shadow_cq(qp->pub.send_cq)) < 0)
 			return -ENOMEM;
 	}
-	if (named && (round == 0 || qp->said != qp->real_state || qp->told != receives_of(qp)))
+	if (named && (round == 0 || qp->said != qp->real_state || qp->told != receives_of(qp) ||
+		      qp->told_sends != verbs_sends_of(qp)))
 		r = publish_side(qp, round);
 	quiet = qp_quiet(qp, round);
 	if (quiet < 0)

@@ -9,7 +9,18 @@
 
 enum peer { PEER_UNKNOWN, PEER_APART, PEER_FAILED, PEER_CONNECTED };
 
+/* verbs_drain_sqd.c */
+int verbs_sqd_quiet(struct shadow_qp *qp, unsigned int round);
+/* P, as the peer has to know it. */
+uint64_t verbs_sends_of(const struct shadow_qp *qp);
+
 static inline uint64_t outstanding(const struct verbs_ring *r)
 {
 	return atomic_load(&r->head) - atomic_load(&r->tail);
+}
+
+/* That are not executed; those that have not completed, of a device that does not tell. */
+static inline uint64_t sends_left(const struct shadow_qp *qp)
+{
+	return verbs_backend.softrdma_sends_left ? VERBS_DEVICE(verbs_backend.softrdma_sends_left(qp->real)) : outstanding(&qp->sq);
 }

@@ -95,15 +95,10 @@ static int is_empty(const struct shadow_qp *qp, uint32_t number)
 	return r < 0 ? r : 0;
 }
 
-static uint64_t left_of(const struct shadow_qp *qp)
-{
-	return verbs_backend.softrdma_sends_left ? VERBS_DEVICE(verbs_backend.softrdma_sends_left(qp->real)) : outstanding(&qp->sq);
-}
-
 /* Nothing was executed since the last round. */
 static int stands_still(struct shadow_qp *qp, unsigned int round)
 {
-	uint64_t left = left_of(qp);
+	uint64_t left = sends_left(qp);
 	int same = round && qp->left == left;
 
 	if (!same)

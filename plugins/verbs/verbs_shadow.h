@@ -256,14 +256,15 @@ struct shadow_qp {
 	uint32_t peer_pid;	      /* after a restart: whose keys this connection's peer names; 0: not known */
 	/* drain; valid from the first round until the job goes on */
 	uint32_t real_state;
+	uint32_t draining; /* SQD, and a send that has begun has not ended */
 	uint32_t peer; /* enum, verbs_drain.c */
 	uint32_t said; /* state last published */
-	uint64_t told; /* receives last published */
+	uint64_t told, told_sends; /* receives and two-sided sends last published */
 	uint64_t will_send, will_receive; /* two-sided that ever complete, out and in */
 	uint64_t peer_sends;		  /* two-sided that the peer ever posted */
 	uint64_t seen;			  /* `received` in the last round, and for how many rounds it has been that */
 	uint32_t idle;
-	uint64_t left;	   /* XRC: sends that the device had in the last round; */
+	uint64_t left;	   /* XRC, SQD: sends that the device had in the last round; */
 	uint32_t blocked;  /* the queue that the first of them is for is known to be empty, */
 	uint32_t refusals; /* and how often that had been answered when it became known */
 	uint64_t pending;		  /* position of the first send that was not executed */

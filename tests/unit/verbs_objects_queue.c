@@ -144,18 +144,48 @@ static void sqd_check(void)
 	send_works();
 }
 
+/* Two sends that were executed, unsignalled, and two behind them that have not begun; and one receive for them is there. */
 static void sqd_sends_make(void)
 {
-	sqd_make();
-	die_unless(!post(&e, 0, 8, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+	connected(IBV_QPT_RC);
+	fill(e.buf, 64, 3);
+	for (uint64_t i = 0; i < 3; i++)
+		die_unless(!post_recv(&e, 0, 30 + i, 8192 * (i + 1), 64));
+	die_unless(!post(&e, 0, 1, IBV_WR_SEND, 0, 64, 0, 0) && !post(&e, 0, 2, IBV_WR_SEND, 0, 32, 0, 0));
+	move(IBV_QPS_SQD);
+	die_unless(!post(&e, 0, 8, IBV_WR_SEND, 0, 16, 0, IBV_SEND_SIGNALED) && !post(&e, 0, 9, IBV_WR_SEND, 0, 8, 0, IBV_SEND_SIGNALED));
 }
 
-static void sqd_sends_unmake(void)
+static void sqd_sends_check(void)
 {
 	die_unless(state_of() == IBV_QPS_SQD);
+	die_unless(good_wc(e.rcq, 30).byte_len == 64 && good_wc(e.rcq, 31).byte_len == 32);
+	expect_empty(e.rcq);
+	expect_empty(e.scq);
 	move(IBV_QPS_RTS);
 	good_wc(e.scq, 8);
+	die_unless(good_wc(e.rcq, 32).byte_len == 16);
+	expect_empty(e.scq);
+	die_unless(!post_recv(&e, 0, 33, 8192, 64));
+	good_wc(e.scq, 9);
+	die_unless(good_wc(e.rcq, 33).byte_len == 8);
+	send_works();
+}
+
+/* One has begun, and finds no receive. */
+static void sqd_begun_make(void)
+{
+	connected(IBV_QPT_RC);
+	die_unless(!post(&e, 0, 8, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+	move(IBV_QPS_SQD);
+}
+
+static void sqd_begun_unmake(void)
+{
+	die_unless(state_of() == IBV_QPS_SQD && !post_recv(&e, 0, 7, 8192, 64));
+	good_wc(e.scq, 8);
 	good_wc(e.rcq, 7);
+	move(IBV_QPS_RTS);
 	send_works();
 }
 
@@ -334,7 +364,8 @@ static void send_inv_check(void)
 const struct object queue_objects[] = {
 	{ "shared receive queue", NULL, srq_make, srq_check, srq_unmake },
 	{ "SQD", NULL, sqd_make, sqd_check, NULL },
-	{ "SQD with sends", "SQD with sends", sqd_sends_make, NULL, sqd_sends_unmake },
+	{ "SQD with sends", NULL, sqd_sends_make, sqd_sends_check, NULL },
+	{ "SQD, not drained", "SQD with sends", sqd_begun_make, NULL, sqd_begun_unmake },
 	{ "SQE", NULL, sqe_make, sqe_check, NULL },
 	{ "ERR", NULL, err_make, err_check, NULL },
 	{ "errors that are not polled", NULL, error_make, error_check, NULL },
