@@ -14,7 +14,6 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <getopt.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -195,7 +194,7 @@ static int poll_all(struct worker *w)
 	return total;
 }
 
-static void sleep_for_event(struct worker *w)
+static void sleep_for_worker(struct worker *w)
 {
 	struct epoll_event event;
 	struct ibv_cq *cq;
@@ -246,7 +245,7 @@ static void *run(void *arg)
 		if (poll_all(w) || progress || !busy)
 			continue;
 		if (options.events)
-			sleep_for_event(w);
+			sleep_for_worker(w);
 	}
 	return NULL;
 }
@@ -260,41 +259,11 @@ static void run_all(void)
 		must(!pthread_join(workers[i].thread, NULL), "pthread_join");
 }
 
-static void parse(int argc, char **argv)
-{
-	int c;
-
-	while ((c = getopt(argc, argv, "p:q:s:n:d:r:t:g:eES6x")) != -1) {
-		switch (c) {
-		case 'p': options.port = (uint16_t)atoi(optarg); break;
-		case 'q': options.qps = (uint32_t)atoi(optarg); break;
-		case 's': options.largest = (uint32_t)atoi(optarg); break;
-		case 'n': options.count = (uint64_t)atoll(optarg); break;
-		case 'd': options.depth = (uint32_t)atoi(optarg); break;
-		case 'r': options.seed = (uint32_t)atoi(optarg); break;
-		case 't': options.threads = (uint32_t)atoi(optarg); break;
-		case 'e': options.events = 1; break;
-		case 'E': options.events = options.epoll = 1; break;
-		case 'g': options.gid = atoi(optarg); break;
-		case '6': options.ipv6 = 1; break;
-		case 'S': options.shared = 1; break;
-		case 'x': options.shared = options.xrc = 1; break;
-		default: exit(2);
-		}
-	}
-	options.host = optind < argc ? argv[optind] : NULL;
-	if (!options.qps || options.qps > QPS_MAX || !options.largest || options.depth < 2 || !options.count || !options.threads ||
-	    options.threads > THREADS_MAX || options.threads > options.qps)
-		exit(2);
-}
-
 int main(int argc, char **argv)
 {
-	char there, here = 'x';
-
-	parse(argc, argv);
+	options_parse(argc, argv, "p:q:s:n:d:r:t:g:eES6x");
 	device_open();
-	tcp_meet();
+	tcp_connect();
 	for (uint32_t q = 0; q < options.qps; q++) {
 		connection_create(&connections[q], q);
 		tcp_exchange(&connections[q].mine, &connections[q].other, sizeof(struct address));
@@ -302,9 +271,9 @@ int main(int argc, char **argv)
 			receive_post(&connections[q]);
 		connection_connect(&connections[q]);
 	}
-	tcp_exchange(&here, &there, 1);
+	tcp_meet();
 	run_all();
-	tcp_exchange(&here, &there, 1);
+	tcp_meet();
 	if (*(volatile uint64_t *)counter != sum_of_adds(!me()))
 		wrong("the counter is %lu, not %lu", (unsigned long)*counter, (unsigned long)sum_of_adds(!me()));
 	for (uint32_t t = 0; t < options.threads; t++) {
@@ -318,8 +287,7 @@ int main(int argc, char **argv)
 		     "ibv_destroy_qp");
 	for (uint32_t t = 0; t < options.threads; t++)
 		worker_destroy(&workers[t]);
-	must(!domain || !ibv_close_xrcd(domain), "ibv_close_xrcd");
-	must(!ibv_dereg_mr(counter_mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context), "ibv_close_device");
+	device_close();
 	printf("verbs_stress (%s): %u connections, %lu operations on each, all right\n", options.host ? "client" : "server",
 	       options.qps, (unsigned long)options.count);
 	return 0;

@@ -52,7 +52,7 @@ struct options {
 	uint16_t port;
 	uint32_t qps, largest, depth, seed, threads;
 	uint64_t count;
-	int events, epoll, shared, gid, ipv6, xrc;
+	int events, epoll, shared, gid, ipv6, xrc, datagrams;
 };
 
 /* Each thread has queues and a channel of its own, and every connection whose number leaves its own as remainder. */
@@ -95,9 +95,16 @@ void check(const uint8_t *p, uint32_t size, uint8_t seed, const char *what, uint
 uint64_t sum_of_adds(int direction);
 
 /* verbs_stress_setup.c */
+/* The command line's; of @letters, which are getopt's. Ends the process with 2 if it is wrong. */
+void options_parse(int argc, char **argv, const char *letters);
+void tcp_connect(void);
+/* A point that both sides reach. */
 void tcp_meet(void);
 void tcp_exchange(const void *mine, void *other, size_t size);
 void device_open(void);
+void device_close(void);
+/* Until there is a completion, of the first worker's queues. */
+void sleep_for_event(void);
 void worker_destroy(struct worker *w);
 void connection_create(struct connection *c, uint32_t q);
 void connection_connect(struct connection *c);

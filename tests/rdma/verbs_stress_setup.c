@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The device and its objects, and the connection over TCP by which the two sides tell each other of theirs. */
+/* The command line, the device and its objects, and the connection over TCP by which the two sides tell each other of theirs. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <netdb.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -25,7 +26,36 @@ uint64_t *counter;
 uint32_t max_inline;
 static int tcp;
 
-void tcp_meet(void)
+void options_parse(int argc, char **argv, const char *letters)
+{
+	int c;
+
+	while ((c = getopt(argc, argv, letters)) != -1) {
+		switch (c) {
+		case 'p': options.port = (uint16_t)atoi(optarg); break;
+		case 'q': options.qps = (uint32_t)atoi(optarg); break;
+		case 's': options.largest = (uint32_t)atoi(optarg); break;
+		case 'n': options.count = (uint64_t)atoll(optarg); break;
+		case 'd': options.depth = (uint32_t)atoi(optarg); break;
+		case 'r': options.seed = (uint32_t)atoi(optarg); break;
+		case 't': options.threads = (uint32_t)atoi(optarg); break;
+		case 'e': options.events = 1; break;
+		case 'E': options.events = options.epoll = 1; break;
+		case 'g': options.gid = atoi(optarg); break;
+		case '6': options.ipv6 = 1; break;
+		case 'S': options.shared = 1; break;
+		case 'x': options.shared = options.xrc = 1; break;
+		case 'U': options.datagrams = 1; break;
+		default: exit(2);
+		}
+	}
+	options.host = optind < argc ? argv[optind] : NULL;
+	if (!options.qps || options.qps > QPS_MAX || !options.largest || options.depth < 2 || !options.count || !options.threads ||
+	    options.threads > THREADS_MAX || options.threads > options.qps)
+		exit(2);
+}
+
+void tcp_connect(void)
 {
 	struct addrinfo hints = { .ai_family = options.ipv6 ? AF_INET6 : AF_INET, .ai_socktype = SOCK_STREAM,
 				  .ai_flags = options.host ? 0 : AI_PASSIVE }, *found;
@@ -60,6 +90,13 @@ void tcp_exchange(const void *mine, void *other, size_t size)
 		if (r <= 0)
 			wrong("the other side is gone: %s", r ? strerror(errno) : "end of file");
 	}
+}
+
+void tcp_meet(void)
+{
+	char there, here = 'x';
+
+	tcp_exchange(&here, &there, 1);
 }
 
 static void watch_channel(struct worker *w)
@@ -109,6 +146,22 @@ void device_open(void)
 	memset(counter, 0, 64);
 	counter_mr = ibv_reg_mr(pd, counter, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
 	must(counter_mr != NULL, "ibv_reg_mr");
+}
+
+void device_close(void)
+{
+	must(!domain || !ibv_close_xrcd(domain), "ibv_close_xrcd");
+	must(!ibv_dereg_mr(counter_mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context), "ibv_close_device");
+}
+
+void sleep_for_event(void)
+{
+	struct ibv_cq *cq;
+	void *cq_context;
+
+	must(!ibv_get_cq_event(workers[0].channel, &cq, &cq_context), "ibv_get_cq_event");
+	ibv_ack_cq_events(cq, 1);
+	must(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
 }
 
 void receive_post(struct connection *c)

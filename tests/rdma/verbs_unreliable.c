@@ -11,7 +11,6 @@
  * -U: datagrams; -e sleeps for completion events. Status 0: all was right; 1: what was wrong is told; 77: there is no device.
  */
 #include <arpa/inet.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +24,6 @@
 #define QKEY 0x1234567
 
 struct options options = { .port = 18700, .qps = 2, .largest = 1024, .depth = 8, .seed = 1, .threads = 1, .count = 1000 };
-
-static int datagrams;
 
 struct head {
 	uint64_t number; /* of an acknowledgement: messages seen */
@@ -50,7 +47,7 @@ static struct flow {
 
 static uint32_t room(void)
 {
-	return options.largest + (datagrams ? ROUTE : 0);
+	return options.largest + (options.datagrams ? ROUTE : 0);
 }
 
 static uint32_t size_at(uint64_t number)
@@ -67,7 +64,7 @@ static int signaled(uint64_t number)
 
 static int after_write(uint64_t number)
 {
-	return !datagrams && number % 3 == 0;
+	return !options.datagrams && number % 3 == 0;
 }
 
 static void receive_give(struct flow *f)
@@ -98,7 +95,7 @@ static void flow_memory(struct flow *f)
 static void flow_create(struct flow *f, uint32_t q)
 {
 	struct ibv_qp_init_attr init = { .send_cq = workers[0].cqs[q % CQS], .recv_cq = workers[0].cqs[(q + 1) % CQS],
-					 .qp_type = datagrams ? IBV_QPT_UD : IBV_QPT_UC,
+					 .qp_type = options.datagrams ? IBV_QPT_UD : IBV_QPT_UC,
 					 .cap = { .max_send_wr = 3 * options.depth, .max_recv_wr = options.depth, .max_send_sge = 1,
 						  .max_recv_sge = 1 } };
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
@@ -109,7 +106,7 @@ static void flow_create(struct flow *f, uint32_t q)
 	f->source = (int)(q % 2) == me();
 	f->qp = ibv_create_qp(pd, &init);
 	must(f->qp != NULL, "ibv_create_qp");
-	must(!ibv_modify_qp(f->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (datagrams ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)), "INIT");
+	must(!ibv_modify_qp(f->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (options.datagrams ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)), "INIT");
 	must(!ibv_query_port(context, 1, &port) && !ibv_query_gid(context, 1, 0, &gid), "ibv_query_port");
 	f->mine = (struct address){ .qpn = f->qp->qp_num, .rkey = f->mr->rkey, .lid = port.lid, .written = (uintptr_t)f->written };
 	memcpy(f->mine.gid, &gid, 16);
@@ -121,13 +118,13 @@ static void flow_connect(struct flow *f)
 {
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = f->other.qpn };
 
-	a.ah_attr = (struct ibv_ah_attr){ .dlid = f->other.lid, .port_num = 1, .is_global = datagrams || !f->other.lid };
+	a.ah_attr = (struct ibv_ah_attr){ .dlid = f->other.lid, .port_num = 1, .is_global = options.datagrams || !f->other.lid };
 	memcpy(&a.ah_attr.grh.dgid, f->other.gid, 16);
 	a.ah_attr.grh.hop_limit = 1;
-	must(!ibv_modify_qp(f->qp, &a, IBV_QP_STATE | (datagrams ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)), "RTR");
-	if (datagrams)
+	must(!ibv_modify_qp(f->qp, &a, IBV_QP_STATE | (options.datagrams ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)), "RTR");
+	if (options.datagrams)
 		f->ah = ibv_create_ah(pd, &a.ah_attr);
-	must(!datagrams || f->ah, "ibv_create_ah");
+	must(!options.datagrams || f->ah, "ibv_create_ah");
 	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS };
 	must(!ibv_modify_qp(f->qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN), "RTS");
 }
@@ -140,7 +137,7 @@ static void send_one(struct flow *f, uint64_t id, enum ibv_wr_opcode opcode, uin
 	struct ibv_send_wr wr = { .wr_id = id, .opcode = opcode, .sg_list = &sge, .num_sge = 1, .imm_data = htonl(imm),
 				  .send_flags = signal ? IBV_SEND_SIGNALED : 0 }, *bad;
 
-	if (datagrams) {
+	if (options.datagrams) {
 		wr.wr.ud.ah = f->ah;
 		wr.wr.ud.remote_qpn = f->other.qpn;
 		wr.wr.ud.remote_qkey = QKEY;
@@ -221,7 +218,7 @@ static void received(struct flow *f, uint32_t q, const struct ibv_wc *wc)
 	if (wc->wr_id != f->receives)
 		wrong("flow %u: receive %lu completed, expected %lu", q, (unsigned long)wc->wr_id, (unsigned long)f->receives);
 	f->receives++;
-	if (datagrams) {
+	if (options.datagrams) {
 		datagram_check(f, q, at, wc);
 		at += ROUTE;
 	}
@@ -264,16 +261,6 @@ static int poll_all(void)
 	return total;
 }
 
-static void sleep_for_event(void)
-{
-	struct ibv_cq *cq;
-	void *cq_context;
-
-	must(!ibv_get_cq_event(workers[0].channel, &cq, &cq_context), "ibv_get_cq_event");
-	ibv_ack_cq_events(cq, 1);
-	must(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
-}
-
 /* 1: there is something to wait for yet. */
 static int step(struct flow *f)
 {
@@ -299,49 +286,27 @@ static void run(void)
 	}
 }
 
-static void parse(int argc, char **argv)
-{
-	int c;
-
-	while ((c = getopt(argc, argv, "p:q:s:n:d:r:eU")) != -1) {
-		switch (c) {
-		case 'p': options.port = (uint16_t)atoi(optarg); break;
-		case 'q': options.qps = (uint32_t)atoi(optarg); break;
-		case 's': options.largest = (uint32_t)atoi(optarg); break;
-		case 'n': options.count = (uint64_t)atoll(optarg); break;
-		case 'd': options.depth = (uint32_t)atoi(optarg); break;
-		case 'r': options.seed = (uint32_t)atoi(optarg); break;
-		case 'e': options.events = 1; break;
-		case 'U': datagrams = 1; break;
-		default: exit(2);
-		}
-	}
-	options.host = optind < argc ? argv[optind] : NULL;
-	if (!options.qps || options.qps > QPS_MAX || options.largest < 64 || options.depth < 4 || !options.count)
-		exit(2);
-}
-
 int main(int argc, char **argv)
 {
-	char there, here = 'x';
-
-	parse(argc, argv);
+	options_parse(argc, argv, "p:q:s:n:d:r:eU");
+	if (options.largest < 64 || options.depth < 4)
+		exit(2);
 	device_open();
-	tcp_meet();
+	tcp_connect();
 	for (uint32_t q = 0; q < options.qps; q++) {
 		flow_create(&flows[q], q);
 		tcp_exchange(&flows[q].mine, &flows[q].other, sizeof(struct address));
 		flow_connect(&flows[q]);
 	}
-	tcp_exchange(&here, &there, 1);
+	tcp_meet();
 	run();
-	tcp_exchange(&here, &there, 1);
+	tcp_meet();
 	if (poll_all())
 		wrong("a completion too many");
 	for (uint32_t q = 0; q < options.qps; q++)
 		must(!ibv_destroy_qp(flows[q].qp) && !(flows[q].ah && ibv_destroy_ah(flows[q].ah)) && !ibv_dereg_mr(flows[q].mr), "ibv_destroy_qp");
 	worker_destroy(&workers[0]);
-	must(!ibv_dereg_mr(counter_mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context), "ibv_close_device");
+	device_close();
 	printf("verbs_unreliable (%s): %u flows, %lu messages on each, all right\n", options.host ? "client" : "server", options.qps,
 	       (unsigned long)options.count);
 	return 0;

@@ -12,7 +12,6 @@
  *
  *   verbs_windows [-p port] [-q connections] [-s largest] [-n rounds] [-e] [-r seed] [host]
  */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -265,16 +264,6 @@ static int poll_all(void)
 	return total;
 }
 
-static void sleep_for_event(void)
-{
-	struct ibv_cq *cq;
-	void *cq_context;
-
-	must(!ibv_get_cq_event(workers[0].channel, &cq, &cq_context), "ibv_get_cq_event");
-	ibv_ack_cq_events(cq, 1);
-	must(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
-}
-
 static void run(void)
 {
 	int busy = 1;
@@ -317,48 +306,28 @@ static void lane_destroy(struct lane *l)
 	must(!ibv_destroy_qp(l->qp) && !ibv_dereg_mr(l->mr), "ibv_destroy_qp");
 }
 
-static void parse(int argc, char **argv)
-{
-	int c;
-
-	while ((c = getopt(argc, argv, "p:q:s:n:r:e")) != -1) {
-		switch (c) {
-		case 'p': options.port = (uint16_t)atoi(optarg); break;
-		case 'q': options.qps = (uint32_t)atoi(optarg); break;
-		case 's': options.largest = (uint32_t)atoi(optarg); break;
-		case 'n': options.count = (uint64_t)atoll(optarg); break;
-		case 'r': options.seed = (uint32_t)atoi(optarg); break;
-		case 'e': options.events = 1; break;
-		default: exit(2);
-		}
-	}
-	options.host = optind < argc ? argv[optind] : NULL;
-	if (!options.qps || options.qps > QPS_MAX || !options.largest || options.count < 4)
-		exit(2);
-}
-
 int main(int argc, char **argv)
 {
-	char there, here = 'x';
-
-	parse(argc, argv);
+	options_parse(argc, argv, "p:q:s:n:r:e");
+	if (options.count < 4)
+		exit(2);
 	device_open();
-	tcp_meet();
+	tcp_connect();
 	for (uint32_t q = 0; q < options.qps; q++) {
 		lane_create(&lanes[q], q);
 		tcp_exchange(&lanes[q].mine, &lanes[q].other, sizeof(struct address));
 		lane_connect(&lanes[q]);
 	}
-	tcp_exchange(&here, &there, 1);
+	tcp_meet();
 	run();
-	tcp_exchange(&here, &there, 1);
+	tcp_meet();
 	for (uint32_t q = 0; !owner() && q < options.qps; q++)
 		ask_stale(&lanes[q], q);
-	tcp_exchange(&here, &there, 1);
+	tcp_meet();
 	for (uint32_t q = 0; q < options.qps; q++)
 		lane_destroy(&lanes[q]);
 	worker_destroy(&workers[0]);
-	must(!ibv_dereg_mr(counter_mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context), "ibv_close_device");
+	device_close();
 	printf("verbs_windows (%s): %u connections, %lu rounds on each, all right\n", owner() ? "client" : "server", options.qps,
 	       (unsigned long)options.count);
 	return 0;
