@@ -15,7 +15,7 @@
 #include "base/sys.h"
 #include "plugins/socket/socket.h"
 
-#define OPTIONS_MAX 32
+#define OPTIONS_MAX 96
 
 static int classify(struct fermata_desc *d, struct socket_state *s)
 {
@@ -33,6 +33,10 @@ static int classify(struct fermata_desc *d, struct socket_state *s)
 		return socket_unix_claim(d, s);
 	if (socket_is_inet(r->domain) && r->type == SOCK_STREAM && r->protocol == IPPROTO_TCP)
 		return socket_tcp_claim(d, s);
+	if (socket_is_udp(r) && r->protocol == IPPROTO_UDP)
+		return socket_udp_claim(s);
+	if (r->domain == AF_NETLINK)
+		return socket_netlink_claim(d, s);
 	return fermata_fail(-EOPNOTSUPP, "fd %d is a socket of family %d, type %d, which is not supported yet: close it before "
 			    "the checkpoint", d->fd, r->domain, r->type);
 }
@@ -108,7 +112,11 @@ static int socket_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	int err = 0;
 
 	r->receive_buffer = (uint32_t)socket_get_int(d->fd, SOL_SOCKET, SO_RCVBUF);
-	r->option_count = (uint32_t)socket_options_dump(d->fd, r, options, OPTIONS_MAX);
+	err = socket_options_dump(d->fd, r, options, OPTIONS_MAX);
+	if (err < 0)
+		return err;
+	r->option_count = (uint32_t)err;
+	err = 0;
 	if (socket_is_tcp(r) && (r->kind == SOCKET_CONNECTED || r->kind == SOCKET_ORPHAN) && !s->content)
 		err = socket_queue_peek(d->fd, &s->content, &s->content_length);
 	if (r->domain == AF_UNIX) {

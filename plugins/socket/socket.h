@@ -65,6 +65,11 @@ static inline bool socket_is_tcp(const struct socket_record *r)
 	return socket_is_inet(r->domain) && r->type == SOCK_STREAM;
 }
 
+static inline bool socket_is_udp(const struct socket_record *r)
+{
+	return socket_is_inet(r->domain) && r->type == SOCK_DGRAM;
+}
+
 static inline bool socket_is_unix_datagram(const struct socket_record *r)
 {
 	return r->domain == AF_UNIX && r->type == SOCK_DGRAM;
@@ -125,6 +130,18 @@ void socket_datagram_shut(int fd, const struct socket_record *r);
 /* The file at @path goes when all connections are there. */
 int socket_path_passing(const char *path);
 void socket_paths_end(void);
+
+/* ---- socket_udp.c ---- */
+int socket_udp_claim(struct socket_state *s);
+void socket_udp_connect(int fd, int number, const struct socket_record *r);
+/* How many groups it is in, as options, or -errno. */
+int socket_udp_groups(int fd, const struct socket_record *r, struct socket_option *options, uint32_t room);
+
+/* ---- socket_netlink.c ---- */
+int socket_netlink_claim(struct fermata_desc *d, struct socket_state *s);
+int socket_netlink_groups(int fd, struct socket_option *option); /* as one option: how many options */
+int socket_netlink_join(int fd, const struct socket_option *o);
+int socket_netlink_bind(int fd, int number, const struct socket_record *r);
 
 /* ---- socket_peek.c ---- */
 /* What is queued in a unix socket, in ret->bytes, which is the caller's to free. */

@@ -5,13 +5,18 @@
  * (SO_BUF_LOCK, kernel 5.14): others are the kernel's to tune. SO_REUSEADDR is socket.c's matter.
  */
 #include <errno.h>
+#include <linux/netlink.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
 
 #include "plugins/socket/socket.h"
 
-enum { ANY, INET, INET6, TCP, UNIX }; /* which sockets have it */
+#ifndef SOL_NETLINK
+#define SOL_NETLINK 270
+#endif
+
+enum { ANY, INET, INET6, TCP, UNIX, UDP, UDP6, NETLINK }; /* which sockets have it */
 
 static const struct option_kind {
 	int level, name, length;
@@ -30,6 +35,34 @@ static const struct option_kind {
 	{ SOL_SOCKET, SO_SNDBUF, 4, ANY, 0, 1 },
 	{ SOL_SOCKET, SO_RCVBUF, 4, ANY, 0, 2 },
 	{ SOL_SOCKET, SO_PASSCRED, 4, UNIX, 0, 0 },
+	{ SOL_SOCKET, SO_PEEK_OFF, 4, UNIX, 0, 0 },
+	{ SOL_SOCKET, SO_REUSEADDR, 4, UDP, 1, 0 },
+	{ SOL_SOCKET, SO_TIMESTAMP, 4, UDP, 0, 0 },
+	{ SOL_SOCKET, SO_TIMESTAMPNS, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_FREEBIND, 4, UDP, 1, 0 },
+	{ IPPROTO_IP, IP_TTL, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_PKTINFO, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_RECVTTL, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_RECVTOS, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_RECVERR, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_MTU_DISCOVER, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_MULTICAST_TTL, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_MULTICAST_LOOP, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_MULTICAST_ALL, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_MULTICAST_IF, 4, UDP, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_RECVPKTINFO, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_UNICAST_HOPS, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_MULTICAST_HOPS, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_MULTICAST_IF, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_TCLASS, 4, UDP6, 0, 0 },
+	{ SOL_NETLINK, NETLINK_PKTINFO, 4, NETLINK, 0, 0 },
+	{ SOL_NETLINK, NETLINK_BROADCAST_ERROR, 4, NETLINK, 0, 0 },
+	{ SOL_NETLINK, NETLINK_NO_ENOBUFS, 4, NETLINK, 0, 0 },
+	{ SOL_NETLINK, NETLINK_CAP_ACK, 4, NETLINK, 0, 0 },
+	{ SOL_NETLINK, NETLINK_EXT_ACK, 4, NETLINK, 0, 0 },
+	{ SOL_NETLINK, NETLINK_GET_STRICT_CHK, 4, NETLINK, 0, 0 },
 	{ IPPROTO_IPV6, IPV6_V6ONLY, 4, INET6, 1, 0 },
 	{ IPPROTO_IP, IP_TOS, 4, INET, 0, 0 },
 	{ IPPROTO_TCP, TCP_NODELAY, 4, TCP, 0, 0 },
@@ -54,9 +87,27 @@ static bool applies(const struct option_kind *k, const struct socket_record *r)
 		return inet && r->type == SOCK_STREAM;
 	case UNIX:
 		return r->domain == AF_UNIX;
+	case UDP:
+		return socket_is_udp(r);
+	case UDP6:
+		return socket_is_udp(r) && r->domain == AF_INET6;
+	case NETLINK:
+		return r->domain == AF_NETLINK;
 	default:
 		return true;
 	}
+}
+
+/* What is joined is not an option that reads back. */
+static int add_groups(int fd, const struct socket_record *r, struct socket_option *options, uint32_t n, uint32_t room)
+{
+	int more = 0;
+
+	if (socket_is_udp(r))
+		more = socket_udp_groups(fd, r, options + n, room - n);
+	else if (r->domain == AF_NETLINK && n < room)
+		more = socket_netlink_groups(fd, options + n);
+	return more < 0 ? more : (int)n + more;
 }
 
 int socket_options_dump(int fd, const struct socket_record *r, struct socket_option *options, uint32_t room)
@@ -82,7 +133,7 @@ int socket_options_dump(int fd, const struct socket_record *r, struct socket_opt
 		}
 		n++;
 	}
-	return (int)n;
+	return add_groups(fd, r, options, n, room);
 }
 
 static const struct option_kind *kind_of(const struct socket_option *o)
@@ -93,6 +144,17 @@ static const struct option_kind *kind_of(const struct socket_option *o)
 	return NULL;
 }
 
+static bool is_group(const struct socket_option *o)
+{
+	return (o->level == IPPROTO_IP && o->name == IP_ADD_MEMBERSHIP) || (o->level == IPPROTO_IPV6 && o->name == IPV6_ADD_MEMBERSHIP) ||
+	       (o->level == SOL_NETLINK && o->name == NETLINK_LIST_MEMBERSHIPS);
+}
+
+static int join(int fd, const struct socket_option *o)
+{
+	return o->level == SOL_NETLINK ? socket_netlink_join(fd, o) : socket_set(fd, o->level, o->name, o->value, o->length);
+}
+
 int socket_options_restore(int fd, const struct socket_option *o, uint32_t count, bool early)
 {
 	for (uint32_t i = 0; i < count; i++, o++) {
@@ -100,6 +162,12 @@ int socket_options_restore(int fd, const struct socket_option *o, uint32_t count
 		uint8_t now[sizeof(o->value)];
 		int r;
 
+		if (is_group(o)) {
+			r = early ? 0 : join(fd, o);
+			if (r < 0)
+				return fermata_fail(r, "a multicast group cannot be joined again (errno %d)", -r);
+			continue;
+		}
 		if (!k || o->length > sizeof(now) || k->early != early)
 			continue;
 		if (!k->locked && socket_get(fd, o->level, o->name, now, o->length) == (int)o->length &&

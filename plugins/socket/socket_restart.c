@@ -239,8 +239,12 @@ static int make_unconnected(const struct fermata_desc *d, const struct socket_vi
 
 	if (fd < 0)
 		return fd;
-	if (is_bound(v->r))
+	if (v->r->domain == AF_NETLINK)
+		err = socket_netlink_bind(fd, d->fd, v->r);
+	else if (is_bound(v->r))
 		err = bind_again(fd, d, v->r);
+	if (!err && socket_is_udp(v->r) && v->r->kind == SOCKET_NAMED)
+		socket_udp_connect(fd, d->fd, v->r);
 	if (!err && v->r->kind == SOCKET_LISTENING)
 		err = (int)RAW2(SYS_listen, fd, v->r->backlog);
 	if (!err)

@@ -5,6 +5,8 @@
  */
 #include "feature.h"
 
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
@@ -76,6 +78,19 @@ static int timer(void)
 	return 0;
 }
 
+/* A question to the kernel whose answer is not read. */
+static int unread_netlink(void)
+{
+	struct {
+		struct nlmsghdr head;
+		struct rtgenmsg all;
+	} q = { { sizeof(q), RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 1, 0 }, { AF_UNSPEC } };
+	int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+
+	CHECK(fd >= 0 && send(fd, &q, sizeof(q), 0) == sizeof(q));
+	return fd;
+}
+
 static void remove_all(const char *kind)
 {
 	if (*part)
@@ -96,8 +111,8 @@ static int make(const char *kind)
 		return inotify_init();
 	if (strcmp(kind, "lock") == 0)
 		return locked_file();
-	if (strcmp(kind, "udp") == 0)
-		return socket(AF_INET, SOCK_DGRAM, 0);
+	if (strcmp(kind, "netlink") == 0)
+		return unread_netlink();
 	if (strcmp(kind, "timer") == 0)
 		return timer();
 	if (strcmp(kind, "semaphores") == 0)
