@@ -4,7 +4,7 @@
  *
  * The content of a file that has a name is the agent's matter (agent/content.c), and is put back before anything here runs. Restore opens the same
  * absolute path, without creating or truncating, and seeks. What the path no longer leads to is told at the checkpoint already: a replaced
- * file, one seen from another root, and a held lock are refused by name. Of a deleted file the content is saved, too: file_deleted.c.
+ * file and one seen from another root are refused by name. Locks: file_lock.c. Of a deleted file the content is saved, too: file_deleted.c.
  */
 #include <errno.h>
 #include <string.h>
@@ -40,6 +40,8 @@ static int file_fd_claim(struct fermata_desc *d)
 	if (d->link[0] != '/')
 		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) has no path from here: close it before the checkpoint", d->fd,
 				    d->link);
+	if (S_ISREG(d->st.st_mode) && (n = file_lock_note(d)))
+		return (int)n;
 	if (!d->st.st_nlink)
 		return file_deleted_claim(d);
 	fm_format(proc, sizeof(proc), "/proc/thread-self/fd/%d", d->fd);
@@ -54,17 +56,6 @@ static int file_fd_claim(struct fermata_desc *d)
 	return 1;
 }
 
-/* fdinfo shows a line "lock:" for each lock that the description or the process holds on the file. */
-static int holds_lock(const struct fermata_desc *d)
-{
-	char text[2048], proc[48];
-	long n;
-
-	fm_format(proc, sizeof(proc), "/proc/thread-self/fdinfo/%d", d->fd);
-	n = raw_read_file(proc, text, sizeof(text));
-	return n == -EFBIG || (n > 0 && strstr(text, "\nlock:"));
-}
-
 static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 {
 	struct file_record r = {
@@ -77,9 +68,6 @@ static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 
 	if (!S_ISDIR(d->st.st_mode))
 		r.flags &= ~(uint32_t)O_DIRECTORY; /* it is a part of O_TMPFILE */
-	if (S_ISREG(d->st.st_mode) && holds_lock(d))
-		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) holds a file lock, which is not supported yet: unlock it before "
-				    "the checkpoint", d->fd, d->link);
 	fm_format(proc, sizeof(proc), "/proc/thread-self/fd/%d", d->fd);
 	n = RAW4(SYS_readlinkat, AT_FDCWD, proc, path, sizeof(path) - 1);
 	if (n >= 0)
@@ -196,4 +184,8 @@ const struct fermata_plugin plugin_file = {
 	.fd_restore = file_fd_restore,
 	.fd_reconnect = file_fd_reconnect,
 	.fd_refill = file_fd_refill,
+	.quiesce = file_lock_begin,
+	.resume = file_lock_forget,
+	.refill = file_lock_refill,
+	.restarted = file_lock_forget,
 };

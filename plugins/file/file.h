@@ -18,3 +18,9 @@ int file_deleted_dump(const struct fermata_desc *d, uint64_t size, struct fermat
 int file_deleted_restore(struct fermata_desc *d, const struct file_record *r);
 int file_deleted_reconnect(struct fermata_desc *d, const struct file_record *r);
 void file_deleted_refill(struct fermata_desc *d, const struct file_record *r);
+
+/* file_lock.c: 0 or -errno */
+int file_lock_begin(void); /* as quiesce */
+int file_lock_note(const struct fermata_desc *d); /* the locks that fdinfo shows of it */
+int file_lock_refill(void); /* as refill: all of them are held again */
+void file_lock_forget(void);

@@ -9,18 +9,17 @@
 #include <linux/rtnetlink.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
 
-static int locked_file(void)
+static int leased_file(void)
 {
-	int fd = open("locked", O_RDWR | O_CREAT, 0600);
+	int fd = open("leased", O_RDONLY | O_CREAT, 0600);
 
-	CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
+	CHECK(fd >= 0 && fcntl(fd, F_SETLEASE, F_RDLCK) == 0);
 	return fd;
 }
 
@@ -109,8 +108,8 @@ static int make(const char *kind)
 		return mapped_part();
 	if (strcmp(kind, "inotify") == 0)
 		return inotify_init();
-	if (strcmp(kind, "lock") == 0)
-		return locked_file();
+	if (strcmp(kind, "lease") == 0)
+		return leased_file();
 	if (strcmp(kind, "netlink") == 0)
 		return unread_netlink();
 	if (strcmp(kind, "timer") == 0)

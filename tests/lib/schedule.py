@@ -25,7 +25,7 @@ SPECIAL_MODES = {
     'stdio': ALL_MODES + ',tty,file',
     'verbs_mesh': 'continue,restart,rounds,random',  # there is no device without fermata
 }
-REFUSED = ['inotify', 'stale_epoll', 'part', 'semaphores', 'queue', 'netlink', 'lock', 'timer']
+REFUSED = ['inotify', 'stale_epoll', 'part', 'semaphores', 'queue', 'netlink', 'lease', 'timer']
 # Run by root and in a bare user namespace as well.
 EVERYWHERE = ['threads', 'fork_tree', 'sockets']
 

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -97,10 +96,10 @@ static void body_refused(void)
 	CHECK(fake_checkpoint() == -EOPNOTSUPP && strstr(fake_text, "fd 4 (anon_inode:inotify) is not supported yet"));
 	fake_resume();
 	close(e);
-	CHECK(flock(fd, LOCK_EX) == 0);
-	CHECK(fake_checkpoint() == -EOPNOTSUPP && strstr(fake_text, "file lock") && strstr(fake_text, path));
+	CHECK(close(fd) == 0 && open(path, O_RDONLY) == fd && fcntl(fd, F_SETLEASE, F_RDLCK) == 0);
+	CHECK(fake_checkpoint() == -EOPNOTSUPP && strstr(fake_text, "LEASE") && strstr(fake_text, path));
 	fake_resume();
-	CHECK(flock(fd, LOCK_UN) == 0);
+	CHECK(fcntl(fd, F_SETLEASE, F_UNLCK) == 0 && close(fd) == 0 && open(path, O_RDWR) == fd);
 	fake_checkpoint_resume();
 	CHECK(ftruncate(fd, (64 << 20) + 1) == 0);
 	unlink(path);

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * File locks of the three kinds, seen from another process that may not have them; one that is handed to and fro between two processes, each of
+ * which waits for it. A child tries the locks of its parent through descriptions of its own.
+ */
+#include "feature.h"
+
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+static struct area {
+	unsigned long inside, turns[2];
+} *area;
+
+static int lock(int fd, int command, short type, off_t start, off_t length)
+{
+	struct flock f = { .l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = length };
+
+	return fcntl(fd, command, &f);
+}
+
+/* One at a time, by a lock that the other waits for. */
+static void turn(int me, int fd)
+{
+	CHECK(lock(fd, F_SETLKW, F_WRLCK, 1000, 1) == 0);
+	CHECK(__atomic_add_fetch(&area->inside, 1, __ATOMIC_SEQ_CST) == 1);
+	feature_work();
+	area->turns[me]++;
+	CHECK(__atomic_sub_fetch(&area->inside, 1, __ATOMIC_SEQ_CST) == 0);
+	CHECK(lock(fd, F_SETLK, F_UNLCK, 1000, 1) == 0);
+}
+
+static int open_it(const char *name)
+{
+	int fd = open(name, O_RDWR | O_CREAT, 0600);
+
+	CHECK(fd >= 0);
+	return fd;
+}
+
+static void refused(int result)
+{
+	CHECK(result == -1 && (errno == EAGAIN || errno == EACCES));
+}
+
+static void child_main(pid_t parent)
+{
+	int posix = open_it("posix"), ofd = open_it("ofd"), whole = open_it("whole"), shared = open_it("shared");
+
+	while (!feature_finished()) {
+		struct flock f = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 10, .l_len = 1 };
+
+		CHECK(fcntl(posix, F_GETLK, &f) == 0 && f.l_type == F_WRLCK && f.l_pid == parent && f.l_start == 10 && f.l_len == 20);
+		refused(lock(posix, F_SETLK, F_WRLCK, 500, 100));
+		CHECK(lock(posix, F_SETLK, F_RDLCK, 500, 100) == 0 && lock(posix, F_SETLK, F_UNLCK, 500, 100) == 0);
+		refused(lock(ofd, F_OFD_SETLK, F_WRLCK, 0, 0));
+		refused(flock(whole, LOCK_SH | LOCK_NB));
+		refused(flock(shared, LOCK_EX | LOCK_NB));
+		turn(1, posix);
+	}
+	_exit(0);
+}
+
+int main(void)
+{
+	int posix = open_it("posix"), ofd = open_it("ofd"), whole = open_it("whole"), shared = open_it("shared"), status;
+	pid_t child;
+
+	area = mmap(NULL, sizeof(*area), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(area != MAP_FAILED);
+	CHECK(lock(posix, F_SETLK, F_WRLCK, 10, 20) == 0 && lock(posix, F_SETLK, F_RDLCK, 500, 100) == 0);
+	CHECK(lock(ofd, F_OFD_SETLK, F_WRLCK, 0, 0) == 0);
+	CHECK(flock(whole, LOCK_EX) == 0 && flock(shared, LOCK_SH) == 0);
+	CHECK((child = fork()) >= 0);
+	if (child == 0) {
+		CHECK(close(ofd) == 0 && close(whole) == 0 && close(shared) == 0);
+		child_main(getppid());
+	}
+	feature_ready();
+	do {
+		turn(0, posix);
+		CHECK(flock(whole, LOCK_EX | LOCK_NB) == 0);
+	} while (feature_step());
+	CHECK(waitpid(child, &status, 0) == child && status == 0 && area->turns[1]);
+	return 0;
+}
