@@ -120,6 +120,17 @@ static int find_offset(int fd, const struct file_record *r, int number, const ch
 			    "the checkpoint", number, path, (unsigned long long)st.st_size, (unsigned long long)need);
 }
 
+/*
+ * ext4 (seen in Linux 6.18): a directory that is moved to its end before anything has been read of it stays empty when the program goes back to its
+ * beginning: the hash that it would go on from is the end's, and position 0 looks like the one that it had. Reading first gives it another one.
+ */
+static void read_first(int fd)
+{
+	_Alignas(8) char entries[1024];
+
+	RAW3(SYS_getdents64, fd, entries, sizeof(entries));
+}
+
 /* Takes @fd over: at its offset, or closed and -errno. */
 static int settle(struct fermata_desc *d, int fd, const struct file_record *r, const char *path)
 {
@@ -127,6 +138,8 @@ static int settle(struct fermata_desc *d, int fd, const struct file_record *r, c
 	long err = find_offset(fd, r, d->fd, path, &offset);
 
 	if (!err && offset > 0) {
+		if (S_ISDIR(r->mode))
+			read_first(fd);
 		err = raw_lseek(fd, offset, SEEK_SET);
 		err = err < 0 ? fermata_fail((int)err, "fd %d: cannot seek in %s (errno %ld)", d->fd, path, -err) : 0;
 	}
