@@ -42,7 +42,6 @@ struct image_range device_threads_live(void);
 int device_thread_make(int (*fn)(void *), void *stack, int flags, void *arg, int *parent_tid, void *tls, int *child_tid);
 
 /* ---- device_pthread.c ---- */
-void device_pthreads_resolve(void); /* with the table of interposed functions */
 void device_pthreads_forget(void);
 struct image_range device_pthreads_live(void);
 

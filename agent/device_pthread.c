@@ -14,9 +14,7 @@
  *
  * A detached thread cannot unmap what it stands on: the next pthread_create does. Lock: @lock, over the list.
  */
-#include <dlfcn.h>
 #include <errno.h>
-#include <locale.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
@@ -24,6 +22,7 @@
 
 #include "agent/agent.h"
 #include "agent/device.h"
+#include "agent/libc.h"
 #include "agent/wrap.h"
 
 #define STACK_DEFAULT (1u << 20)
@@ -41,10 +40,6 @@ struct block {
 	void *arg, *result;
 	struct block *next;
 };
-
-/* Where struct pthread has the thread's number: libc tells debuggers, as { bits, elements, offset }. NULL: it does not. */
-static const uint32_t *tid_place;
-extern const ptrdiff_t __rseq_offset __attribute__((weak));
 
 static struct {
 	struct lock lock;
@@ -118,11 +113,7 @@ static int thread_main(void *arg)
 {
 	struct block *b = arg;
 
-	if (tid_place)
-		*(uint32_t *)(tcb_of(b) + tid_place[2]) = (uint32_t)raw_gettid();
-	if (&__rseq_offset)
-		*(int32_t *)(tcb_of(b) + __rseq_offset + 4) = -2; /* cpu_id: not registered */
-	uselocale(LC_GLOBAL_LOCALE);
+	libc_thread_number(tcb_of(b));
 	b->result = b->fn(b->arg);
 	return 0;
 }
@@ -221,13 +212,6 @@ EXPORT void pthread_exit(void *result)
 	}
 	real.pthread_exit(result);
 	__builtin_unreachable();
-}
-
-void device_pthreads_resolve(void)
-{
-	const uint32_t *place = dlsym(RTLD_NEXT, "_thread_db_pthread_tid");
-
-	tid_place = place && place[0] == 32 && place[2] < TCB - sizeof(struct block) ? place : NULL;
 }
 
 void device_pthreads_forget(void)

@@ -21,6 +21,7 @@
 #include <sys/prctl.h>
 
 #include "agent/device.h"
+#include "agent/libc.h"
 #include "agent/plugins.h"
 #include "agent/wrap.h"
 #include "base/fault.h"
@@ -58,6 +59,7 @@ static void fork_prepare(void)
 	device_lock();
 	dialled = agent.active ? dial() : -EBADF;
 	lock_acquire(&agent_arena.lock);
+	libc_heap_lock();
 }
 
 static void fork_parent(void)
@@ -65,6 +67,7 @@ static void fork_parent(void)
 	if (dialled >= 0)
 		raw_close(dialled);
 	dialled = -EBADF;
+	libc_heap_unlock();
 	lock_release(&agent_arena.lock);
 	device_unlock();
 	fork_plugins(offsetof(struct fermata_plugin, fork_parent));
@@ -129,6 +132,8 @@ static void fork_child(void)
 	dialled = -EBADF;
 	memset(&fermata_thread, 0, sizeof(fermata_thread));
 	agent.link_lock = (struct lock){ 0 };
+	libc_heap_unlock();
+	libc_forked();
 	lock_release(&agent_arena.lock);
 	device_unlock();
 	device_threads_forget();

@@ -25,7 +25,7 @@
  * A thread that has blocked all signals (libc does so while a thread ends) may wait for a lock of libc whose holder stands
  * stopped. So an attempt that does not come to its end soon is given up: slots still ASKED become GONE, those ENTERED are
  * waited for (nothing blocks in between), everybody is let go for a moment, and the next attempt, with another epoch, waits twice as
- * long. Nobody writes to a slot of an attempt that is over.
+ * long. Nobody writes to a slot of an attempt that is over. So is one in which a stopped thread holds a lock that a restart may need (libc_state.c).
  *
  * Threads of a device's library are passed over (device_thread.c). One that is being made may be asked before it is known as such; it blocks
  * our signal, and its slot becomes GONE.
@@ -40,6 +40,7 @@
 
 #include "agent/arch/x86_64/context.h"
 #include "agent/device.h"
+#include "agent/libc.h"
 #include "agent/wrap.h"
 
 #define TABLE_FIRST 64u
@@ -209,7 +210,7 @@ static int pass_task(const char *name, void *arg)
 
 	while (*name >= '0' && *name <= '9')
 		tid = tid * 10 + *name++ - '0';
-	if (tid == agent.watch_tid)
+	if (tid == agent.watch_tid || tid == libc_probe_tid())
 		return 0;
 	t = slot_find(tid);
 	if (device_owns_thread(tid)) {
@@ -247,12 +248,11 @@ static int pass_task(const char *name, void *arg)
 
 static void name_the_missing(void)
 {
-	for (uint32_t i = 0; i < stop.count; i++)
-		if (atomic_load(&stop.table[i]->state) == STOP_ASKED) {
-			fermata_fail(-ETIMEDOUT, "thread %d does not stop: it sleeps in the kernel and takes no signal",
-				     stop.table[i]->tid);
-			return;
-		}
+	int found = libc_name_the_cause();
+
+	for (uint32_t i = 0; i < stop.count && !found; i++)
+		if (atomic_load(&stop.table[i]->state) == STOP_ASKED)
+			found = fermata_fail(-ETIMEDOUT, "thread %d does not stop: it sleeps in the kernel and takes no signal", stop.table[i]->tid);
 }
 
 /* 0 when all stand, -EAGAIN when @limit has passed. */
@@ -262,8 +262,7 @@ static int attempt(uint64_t limit)
 
 	stop.epoch = stop.epoch < UINT32_MAX >> 1 ? stop.epoch + 1 : 1;
 	stop.count = 0;
-	atomic_store(&stop.stopped, 0);
-	atomic_store(&stop.arrived, 0);
+	stop.stopped = stop.arrived = 0;
 	atomic_store(&stop.word, stop.epoch << 1);
 	for (;;) {
 		uint32_t seen = atomic_load(&stop.stopped);
@@ -273,7 +272,7 @@ static int attempt(uint64_t limit)
 		if (r < 0)
 			return r;
 		if (!pass.asked && !pass.waiting)
-			return 0;
+			return libc_probe() ? 0 : -EAGAIN;
 		if (raw_now_ns() > limit)
 			return -EAGAIN;
 		raw_futex((uint32_t *)&stop.stopped, FUTEX_WAIT_PRIVATE, seen, &nap, 0);
@@ -283,6 +282,7 @@ static int attempt(uint64_t limit)
 /* After this no handler writes to a slot. */
 static void give_up(void)
 {
+	libc_probe_release();
 	for (uint32_t i = 0; i < stop.count; i++) {
 		_Atomic uint32_t *state = &stop.table[i]->state;
 		uint32_t asked = STOP_ASKED;
@@ -301,6 +301,7 @@ int stop_all(uint32_t timeout_ms)
 	int r;
 
 	agent.drop_rights = false;
+	libc_probe_begin();
 	for (;; patience *= 2) {
 		r = attempt(now + patience < limit ? now + patience : limit);
 		if (!r)
@@ -310,6 +311,8 @@ int stop_all(uint32_t timeout_ms)
 			break;
 		give_up();
 		RAW2(SYS_nanosleep, &breath, NULL);
+		libc_probe_again();
+		now = raw_now_ns();
 	}
 	if (r == -EAGAIN)
 		name_the_missing();

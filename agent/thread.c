@@ -11,36 +11,33 @@
  * Never do both run: the watch thread waits for the end of the checkpoint thread, which the kernel tells by clearing its tid.
  *
  * Both are bare clones. libc does not know them: `__libc_single_threaded` stays true, the program's last pthread_exit ends
- * the process. The thread pointer names the end of a zeroed block:
- *
- *   | initial-exec TLS of all libraries (zero) ... | tcb: self pointer at 0 and 16, canary at 40, guard at 48 |
- *
- * which is enough for our own TLS words and for errno; any libc function with more thread state would fail there.
+ * the process. The thread pointer names the end of a zeroed block (thread.h), which is enough for our own TLS words and for errno; any libc
+ * function with more thread state would fail there. Where a device's library may want libc, the checkpoint thread gets that state (libc_state.c).
  * All signals are blocked in them: a signal for the process always goes to a thread of the program.
  */
 #include "agent/agent.h"
 
 #include <string.h>
 
-#include "base/thread.h"
+#include "agent/libc.h"
+#include "agent/thread.h"
 
-#define THREAD_STACK (256u << 10)
-#define THREAD_TLS (64u << 10)
+#define THREAD_STACK (1u << 20)
 #define THREAD_TCB FM_PAGE_SIZE
 #define FDS_MAX 65536u
-#define THREAD_SIZE (FM_PAGE_SIZE + THREAD_STACK + THREAD_TLS + THREAD_TCB)
+#define THREAD_SIZE (FM_PAGE_SIZE + THREAD_STACK + THREAD_TLS + THREAD_TCB + THREAD_DTV)
 
-struct block {
-	char *start; /* guard page, stack, TLS, tcb; kept for the life of the process */
-	struct raw_thread thread;
-};
-
-static struct block watch, checkpoint;
+static struct thread_block watch, checkpoint;
 static _Atomic uint32_t apart; /* the watch thread has its own table */
 
-static char *tcb_of(const struct block *b)
+char *thread_block_dtv(const struct thread_block *b)
 {
-	return b->start + THREAD_SIZE - THREAD_TCB;
+	return b->start + THREAD_SIZE - THREAD_DTV;
+}
+
+char *thread_block_tcb(const struct thread_block *b)
+{
+	return thread_block_dtv(b) - THREAD_TCB;
 }
 
 /* Copies the stack canary and the pointer guard of the calling thread: code compiled with them reads them there. */
@@ -56,8 +53,7 @@ void thread_tcb_fill(char *tcb)
 	memcpy(tcb + 48, &guard, 8);
 }
 
-/* Zeroed also where a thread of this process, or of the parent that we were forked from, has stood there before. */
-static int block_prepare(struct block *b)
+int thread_block_prepare(struct thread_block *b)
 {
 	if (b->start) {
 		RAW3(SYS_madvise, b->start + FM_PAGE_SIZE, THREAD_SIZE - FM_PAGE_SIZE, 4 /* MADV_DONTNEED */);
@@ -69,13 +65,13 @@ static int block_prepare(struct block *b)
 		raw_mprotect(p, FM_PAGE_SIZE, PROT_NONE);
 		b->start = p;
 	}
-	thread_tcb_fill(tcb_of(b));
+	thread_tcb_fill(thread_block_tcb(b));
 	return 0;
 }
 
-static int block_run(struct block *b, bool own_files, void (*body)(void *), void *arg)
+int thread_block_run(struct thread_block *b, bool own_files, void (*body)(void *), void *arg)
 {
-	return raw_thread_spawn_apart(&b->thread, tcb_of(b), own_files, body, arg, b->start + FM_PAGE_SIZE, THREAD_STACK);
+	return raw_thread_spawn_apart(&b->thread, thread_block_tcb(b), own_files, body, arg, b->start + FM_PAGE_SIZE, THREAD_STACK);
 }
 
 static void close_stretch(unsigned int first, unsigned int last)
@@ -102,11 +98,11 @@ static void watch_main(void *body)
 
 int thread_watch_start(void (*body)(void))
 {
-	int r = block_prepare(&watch);
+	int r = thread_block_prepare(&watch);
 
 	atomic_store(&apart, 0);
 	if (!r)
-		r = block_run(&watch, true, watch_main, (void *)body);
+		r = thread_block_run(&watch, true, watch_main, (void *)body);
 	while (!r && !atomic_load(&apart)) /* until then it holds copies of the program's descriptors */
 		raw_futex((uint32_t *)&apart, FUTEX_WAIT_PRIVATE, 0, NULL, 0);
 	return r;
@@ -114,15 +110,16 @@ int thread_watch_start(void (*body)(void))
 
 static void checkpoint_main(void *body)
 {
+	libc_thread_begin(&checkpoint);
 	((void (*)(void))body)();
 }
 
 /* Runs in a stopped thread. */
 static int checkpoint_spawn(void *body)
 {
-	int r = block_prepare(&checkpoint);
+	int r = thread_block_prepare(&checkpoint);
 
-	return r ? r : block_run(&checkpoint, false, checkpoint_main, body);
+	return r ? r : thread_block_run(&checkpoint, false, checkpoint_main, body);
 }
 
 int thread_checkpoint_run(void (*body)(void))
@@ -137,7 +134,7 @@ int thread_checkpoint_run(void (*body)(void))
 void thread_checkpoint_record(struct image_thread *ret)
 {
 	ret->tid = checkpoint.thread.tid;
-	ret->fs_base = (uint64_t)tcb_of(&checkpoint);
+	ret->fs_base = (uint64_t)thread_block_tcb(&checkpoint);
 	ret->clear_child_tid = (uint64_t)&checkpoint.thread.tid;
 }
 

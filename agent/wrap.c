@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "agent/agent.h"
-#include "agent/device.h"
+#include "agent/libc.h"
 
 struct wrap_real real;
 
@@ -23,5 +23,5 @@ void wrap_resolve(void)
 
 		memcpy((char *)&real + table[i].offset, &f, sizeof(f));
 	}
-	device_pthreads_resolve();
+	libc_resolve();
 }

@@ -219,3 +219,13 @@ int fermata_device_fd_move(int fd, int want);
  */
 void *fermata_device_map(void *at, size_t len, int prot, int flags, int fd, off_t offset);
 int fermata_device_unmap(void *at, size_t len);
+
+/*
+ * For a library that needs libc: malloc, stdio, dlopen, thread-local memory (agent/libc_state.c argues it). reserve: in a thread of the program, outside of
+ * enter: from now on no stopped thread holds a lock that such a library may want; @surely: a checkpoint for which that cannot be had
+ * fails, else it is only noted. borrow: at a restart, in RECREATE or later, before such a library is called or loaded; 0, or -errno with its
+ * cause named. return: in `restarted`; @library: of dlopen.
+ */
+void fermata_libc_reserve(int surely);
+int fermata_libc_borrow(void);
+void fermata_libc_return(void *library);

@@ -93,6 +93,7 @@ int verbs_backend_load(void)
 		int r = backend_open(&b);
 
 		verbs_backend = b;
+		fermata_libc_reserve(!b.soft);
 		load_state = r ? r : 1;
 	}
 	lock_release(&load_lock);

@@ -57,6 +57,11 @@ static int refill(void)
 	return r ? r : verbs_cm_refill();
 }
 
+static void restarted(void)
+{
+	fermata_libc_return(verbs_backend.handle);
+}
+
 const struct fermata_plugin plugin_verbs = {
 	.api = FERMATA_PLUGIN_API,
 	.name = "verbs",
@@ -70,6 +75,7 @@ const struct fermata_plugin plugin_verbs = {
 	.recreate = recreate,
 	.reconnect = reconnect,
 	.refill = refill,
+	.restarted = restarted,
 	.file_open = verbs_cm_open,
 	.file_write = verbs_cm_write,
 	.file_stat = verbs_cm_stat,

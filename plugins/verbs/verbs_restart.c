@@ -92,7 +92,9 @@ int verbs_recreate(const void *record, size_t len)
 	if (list_empty(&verbs_devices))
 		return 0;
 	verbs_moved = 1;
-	r = hold_numbers();
+	r = verbs_backend.soft ? 0 : fermata_libc_borrow();
+	if (!r)
+		r = hold_numbers();
 	if (!r)
 		r = verbs_devices_renew();
 	verbs_mw_forget_all();

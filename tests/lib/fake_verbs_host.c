@@ -130,6 +130,21 @@ EXPORT int fermata_device_unmap(void *at, size_t len)
 	return munmap(at, len);
 }
 
+EXPORT void fermata_libc_reserve(int surely)
+{
+	(void)surely;
+}
+
+EXPORT int fermata_libc_borrow(void)
+{
+	return 0;
+}
+
+EXPORT void fermata_libc_return(void *library)
+{
+	(void)library;
+}
+
 /* ---- names ---- */
 
 EXPORT int fermata_publish(const void *key, size_t keylen, const void *value, size_t len)
