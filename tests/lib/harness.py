@@ -283,7 +283,7 @@ def describe_process(pid):
     for tid in tasks[:40]:
         try:
             where = Path(f'/proc/{pid}/task/{tid}/syscall').read_text().strip()
-            state = read_stat(f'{pid}/task/{tid}')
+            state = read_stat(f'{pid}/task/{tid}') or ('', '?', '?')
             text += f'   {tid} {state[1]} {state[2]}: {where}\n'
         except OSError:
             continue

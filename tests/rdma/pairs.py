@@ -115,6 +115,9 @@ class Pair:
 
     def restart(self):
         self.running = [self.job.restart()]
+        self.wait_restarted()
+
+    def wait_restarted(self):
         wait_for(lambda: self.ended() or self.job.command('status', self.job.name)[0] == 0, 'the job does not come back',
                  period=0.02)
 

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Stands in for the system's libibverbs, on a host that has no RDMA device: softrdma behind a library that behaves as libibverbs and its providers do, and
+ * checks what it is owed. In each call that makes or ends an object it uses libc as they may (provider_want.c), and it keeps a note of each
+ * object in malloc's memory, freed with the object.
+ *
+ * A restart is known by a page of this library's, which is the device's and hence gone. From then on a note of before is never to be seen again.
+ * Whatever is not as it has to be ends the process with SIGABRT and a line that says what.
+ *
+ * Lock: @lock, over the notes.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tests/rdma/provider.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* softrdma's @name, typed as ours is. */
+#define SOFT(name) ((__typeof__(&name))provider_to_##name)
+
+struct note {
+	const void *object;
+	unsigned int life;
+	char *words; /* an allocation of libc's own */
+	struct note *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct note *notes; /* those of former lives are at its end */
+static unsigned int life;
+static char *alive; /* a page of the device's */
+
+/* ---- notes ---- */
+
+static void note(const void *object)
+{
+	struct note *n;
+
+	if (!object)
+		return;
+	MUST(alive && life && (n = malloc(sizeof(*n))));
+	*n = (struct note){ .object = object, .life = life };
+	MUST(asprintf(&n->words, "%p of life %u", object, life) > 0);
+	pthread_mutex_lock(&lock);
+	n->next = notes;
+	notes = n;
+	pthread_mutex_unlock(&lock);
+}
+
+/* What is behind the object of before a restart must not be asked for. */
+static struct note *known(const void *object)
+{
+	struct note *n;
+
+	pthread_mutex_lock(&lock);
+	for (n = notes; n && n->object != object; n = n->next)
+		;
+	pthread_mutex_unlock(&lock);
+	MUST(n && n->life == life);
+	return n;
+}
+
+static void forget(struct note *n)
+{
+	struct note **at;
+	char words[64];
+
+	snprintf(words, sizeof(words), "%p of life %u", n->object, life);
+	MUST(strcmp(n->words, words) == 0);
+	pthread_mutex_lock(&lock);
+	for (at = &notes; *at != n; at = &(*at)->next)
+		;
+	*at = n->next;
+	pthread_mutex_unlock(&lock);
+	free(n->words);
+	free(n);
+}
+
+/* ---- devices ---- */
+
+/* As libibverbs loads its drivers: once. */
+static void load(void)
+{
+	const char *dir = getenv("FERMATA_LIBDIR");
+	char *path = NULL;
+	void *soft;
+
+	if (provider_to_ibv_open_device)
+		return;
+	MUST(dir && asprintf(&path, "%s/libsoftrdma.so", dir) > 0 && (soft = dlopen(path, RTLD_NOW | RTLD_LOCAL)));
+	free(path);
+#define FIND(answer, name, parameters) provider_to_##name = dlsym(soft, #name);
+	VERBS_NAMES(FIND)
+#undef FIND
+}
+
+static void begin_life(void)
+{
+	unsigned char there;
+
+	if (alive && mincore(alive, 1, &there) == 0)
+		return;
+	alive = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	MUST(alive != MAP_FAILED);
+	life++;
+	if (getenv("PROVIDER_SAYS"))
+		dprintf(2, "provider: life %u\n", life);
+}
+
+EXPORT struct ibv_device **ibv_get_device_list(int *num)
+{
+	provider_want_libc();
+	pthread_mutex_lock(&lock);
+	load();
+	begin_life();
+	pthread_mutex_unlock(&lock);
+	return SOFT(ibv_get_device_list)(num);
+}
+
+/* A call that makes an object out of others. */
+#define MAKE(type, name, parameters, of, ...)              \
+	EXPORT type *name parameters                       \
+	{                                                  \
+		type *made;                                \
+                                                           \
+		provider_want_libc();                      \
+		known(of);                                 \
+		note(made = SOFT(name)(__VA_ARGS__));      \
+		return made;                               \
+	}
+
+/* A call that ends one. */
+#define END(type, name)                                    \
+	EXPORT int name(type *object)                      \
+	{                                                  \
+		struct note *n = known(object);            \
+		int r;                                     \
+                                                           \
+		provider_want_libc();                      \
+		r = SOFT(name)(object);                    \
+		if (!r)                                    \
+			forget(n);                         \
+		return r;                                  \
+	}
+
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct ibv_context *c;
+
+	provider_want_libc();
+	note(c = SOFT(ibv_open_device)(device));
+	return c;
+}
+
+END(struct ibv_context, ibv_close_device)
+MAKE(struct ibv_pd, ibv_alloc_pd, (struct ibv_context *context), context, context)
+END(struct ibv_pd, ibv_dealloc_pd)
+MAKE(struct ibv_mr, ibv_reg_mr, (struct ibv_pd *pd, void *addr, size_t length, int access), pd, pd, addr, length, access)
+MAKE(struct ibv_mr, ibv_reg_mr_iova2, (struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access), pd,
+     pd, addr, length, iova, access)
+END(struct ibv_mr, ibv_dereg_mr)
+MAKE(struct ibv_comp_channel, ibv_create_comp_channel, (struct ibv_context *context), context, context)
+END(struct ibv_comp_channel, ibv_destroy_comp_channel)
+MAKE(struct ibv_cq, ibv_create_cq, (struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector), context,
+     context, cqe, cq_context, channel, vector)
+END(struct ibv_cq, ibv_destroy_cq)
+MAKE(struct ibv_srq, ibv_create_srq, (struct ibv_pd *pd, struct ibv_srq_init_attr *attr), pd, pd, attr)
+END(struct ibv_srq, ibv_destroy_srq)
+MAKE(struct ibv_qp, ibv_create_qp, (struct ibv_pd *pd, struct ibv_qp_init_attr *attr), pd, pd, attr)
+END(struct ibv_qp, ibv_destroy_qp)
+MAKE(struct ibv_ah, ibv_create_ah, (struct ibv_pd *pd, struct ibv_ah_attr *attr), pd, pd, attr)
+END(struct ibv_ah, ibv_destroy_ah)
+
+EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	provider_want_libc();
+	known(qp);
+	return SOFT(ibv_modify_qp)(qp, attr, mask);
+}
+
+EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	provider_want_libc();
+	known(context);
+	return SOFT(ibv_query_device)(context, attr);
+}
