@@ -302,8 +302,9 @@ static void body_outside(void)
 	fake_checkpoint_resume();
 	fake_checkpoint_restart();
 	put(slave, "three");
+	get(FAKE_RESERVED + 10, "three");
 	put(1, "one");
-	get(FAKE_RESERVED + 10, "threeone");
+	get(FAKE_RESERVED + 10, "one");
 }
 
 static void test_raw(void **state) { fake_run(1, body_raw); }
