@@ -65,6 +65,11 @@ int fermata_device_fd_move(int fd, int want)
 	return 0;
 }
 
+void fermata_device_fd_note(int fd)
+{
+	device_fd_add(fd);
+}
+
 void *fermata_device_map(void *at, size_t len, int prot, int flags, int fd, off_t offset)
 {
 	void *p;

@@ -23,6 +23,7 @@ static int connect_again(void)
 	int fd, r;
 
 	memcpy(agent.jobdir, agent.restart.rundir, sizeof(agent.jobdir));
+	memcpy(agent.rdma, agent.restart.rdma, sizeof(agent.rdma));
 	fm_format(path, sizeof(path), "%s/key", agent.jobdir);
 	r = link_read_key(path, agent.key);
 	if (r < 0)

@@ -59,9 +59,10 @@ int restart_exit_status(int worst, size_t roots)
 }
 
 static const char restart_help[] =
-	"Usage: fermata restart [--files WHAT] [--no-verify] [--pause[=PID] | --gdb PID] CHECKPOINT\n"
+	"Usage: fermata restart [--rdma WHICH] [--files WHAT] [--no-verify] [--pause[=PID] | --gdb PID] CHECKPOINT\n"
 	"Brings a job back from a checkpoint's directory, or from the newest one in a job's directory, and stays\n"
 	"in the foreground for it: standard input and output, signals and exit status are the programs'.\n"
+	"  --rdma WHICH  the RDMA device from now on: auto, system or soft (default: as the job was launched)\n"
 	"  --files WHAT  files whose content has changed since the checkpoint: restore puts them back, what was there\n"
 	"                is kept beside them; check refuses; ignore takes them as they are (default: the job's)\n"
 	"  --no-verify   do not check the memory in the images, only their structure\n"
@@ -72,6 +73,7 @@ static const char restart_help[] =
 
 static const struct option restart_long[] = {
 	{ "files", required_argument, NULL, 'f' },
+	{ "rdma", required_argument, NULL, 'r' },
 	{ "verify", no_argument, NULL, 'v' },
 	{ "no-verify", no_argument, NULL, 'n' },
 	{ "pause", optional_argument, NULL, 'p' },
@@ -102,11 +104,13 @@ int cmd_restart(int argc, char **argv)
 {
 	struct restart r = { .verify = true, .log_fd = -1, .gate_fd = -1, .gate_key_fd = -1 };
 	const char *files = NULL;
+	const char *rdma = NULL;
 	int code, o;
 
 	while ((o = getopt_long(argc, argv, "h", restart_long, NULL)) != -1) {
 		switch (o) {
 		case 'f': files = optarg; break;
+		case 'r': rdma = optarg; break;
 		case 'v': r.verify = true; break;
 		case 'n': r.verify = false; break;
 		case 'p':
@@ -127,8 +131,10 @@ int cmd_restart(int argc, char **argv)
 	if (optind + 1 != argc)
 		return usage();
 	r.files = options_text(files, "FERMATA_FILES");
-	if (options_check(NULL, NULL, r.files) < 0 || fault_init(getenv("FERMATA_FAULT")) < 0)
+	rdma = options_text(rdma, "FERMATA_RDMA");
+	if (options_check(NULL, rdma, r.files) < 0 || fault_init(getenv("FERMATA_FAULT")) < 0)
 		return CLI_USAGE;
+	snprintf(r.rdma, sizeof(r.rdma), "%s", rdma ? rdma : "");
 	open_standard();
 	code = paths_lib("fermata/restorer", r.restorer, sizeof(r.restorer)) < 0 ? CLI_CANNOT : 0;
 	if (!code)

@@ -42,7 +42,8 @@ int restart_find(struct restart *r, const char *argument)
 	snprintf(r->dir, sizeof(r->dir), "%s", m->dir);
 	snprintf(r->job, sizeof(r->job), "%s", m->job);
 	snprintf(r->compress, sizeof(r->compress), "%s", m->compress[0] ? m->compress : "none");
-	snprintf(r->rdma, sizeof(r->rdma), "%s", m->rdma[0] ? m->rdma : "auto");
+	if (!r->rdma[0])
+		snprintf(r->rdma, sizeof(r->rdma), "%s", m->rdma[0] ? m->rdma : "auto");
 	r->interval_s = m->interval_s;
 	r->keep = m->keep;
 	r->timeout_ms = m->timeout_ms;

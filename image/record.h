@@ -229,6 +229,7 @@ struct image_restart {
 	char rundir[108];      /* the new coordinator's directory: sock, key */
 	uint32_t pause;	       /* 1: SIGSTOP before the threads go on */
 	uint32_t outputs_at_end; /* 1: a standard output whose file is longer than it was goes on at its end */
+	char rdma[16];	       /* auto, system or soft: for this life */
 };
 
 /* Widths are the format: a change here is a new field at an end, or a new version. */

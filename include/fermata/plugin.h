@@ -213,6 +213,9 @@ static inline int fermata_in_device(void)
  */
 int fermata_device_fd_move(int fd, int want);
 
+/* @fd is the device's: the kernel has made it on a device's request, so no wrapper has seen it. In the device call that made it. */
+void fermata_device_fd_note(int fd);
+
 /*
  * mmap and munmap of a device's memory, for a library that lets itself be told what to call. By their libc names they may lead past the
  * agent's wrappers: UCX writes a jump over the first instructions of whatever function has those names.

@@ -32,7 +32,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	fermata_device_enter();
 	real = *attr;
 	if (verbs_moved)
-		verbs_ah_real(&real);
+		verbs_ah_real(verbs_port_at(pd->context, attr->port_num), &real);
 	ah = ah_wrap(pd, attr, verbs_backend.ibv_create_ah(shadow_pd(pd)->real, &real));
 	fermata_device_leave();
 	return ah;
@@ -42,7 +42,7 @@ int verbs_ah_recreate(struct shadow_ah *ah)
 {
 	struct ibv_ah_attr real = ah->attr;
 
-	verbs_ah_real(&real);
+	verbs_ah_real(verbs_port_at(ah->pub.context, real.port_num), &real);
 	ah->real = VERBS_DEVICE(verbs_backend.ibv_create_ah(shadow_pd(ah->pub.pd)->real, &real));
 	return ah->real ? 0 : fermata_fail(-errno, "an address handle to LID %u cannot be made again (error %d)", ah->attr.dlid, errno);
 }

@@ -6,6 +6,8 @@
  * `--rdma auto` takes the system's libibverbs when the kernel shows a device, else softrdma. The system's library is opened as
  * libibverbs-real.so.1 where `fermata launch` has laid that name beside our shim, because there libibverbs.so.1 is the shim.
  *
+ * A restart may have to go on with softrdma where there was a system's library (--rdma), but cannot load anything: so both are loaded then.
+ *
  * Loading takes libc's and the dynamic linker's locks, which a stopped thread may hold: it happens outside fermata_enter/leave.
  */
 #include <dlfcn.h>
@@ -15,6 +17,7 @@
 
 struct verbs_backend verbs_backend;
 
+static struct verbs_backend spare; /* softrdma beside a system's library, not used but after a restart */
 static struct lock load_lock;
 static _Atomic int load_state; /* 0: not tried, 1: loaded, else -errno */
 
@@ -63,10 +66,10 @@ static int want_system(void)
 	return raw_dir_each("/sys/class/infiniband_verbs", found_one, NULL) == 1;
 }
 
-static int backend_open(struct verbs_backend *b)
+static int backend_open(struct verbs_backend *b, int soft)
 {
-	b->soft = !want_system();
-	b->handle = b->soft ? open_soft() : open_system();
+	b->soft = soft;
+	b->handle = soft ? open_soft() : open_system();
 	if (!b->handle) {
 		log_error("cannot load the RDMA device's library: %s", dlerror());
 		return -ENODEV;
@@ -90,14 +93,26 @@ int verbs_backend_load(void)
 		return 0;
 	lock_acquire(&load_lock);
 	if (!load_state) {
-		int r = backend_open(&b);
+		int r = backend_open(&b, !want_system());
 
+		if (!r && !b.soft)
+			backend_open(&spare, 1);
 		verbs_backend = b;
 		fermata_libc_reserve(!b.soft);
 		load_state = r ? r : 1;
 	}
 	lock_release(&load_lock);
 	return load_state == 1 ? 0 : load_state;
+}
+
+int verbs_backend_renew(void)
+{
+	if (load_state != 1 || verbs_backend.soft || want_system())
+		return 0;
+	if (!spare.ibv_open_device)
+		return fermata_fail(-ENODEV, "softrdma was not there when the job was launched: restart on a host with the RDMA device");
+	verbs_backend = spare;
+	return 0;
 }
 
 /* Another thread of the parent may have been loading: libc, which fork looks after, decides whether the child can. */

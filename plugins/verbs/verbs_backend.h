@@ -36,6 +36,8 @@ extern struct verbs_backend verbs_backend HIDDEN;
 
 /* Loads the device's library once; 0 or -errno. Not to be called between fermata_enter and leave: it takes libc's locks. */
 int verbs_backend_load(void);
+/* Restart: which of those that are loaded it is in this life. 0 or -errno, said. */
+int verbs_backend_renew(void);
 void verbs_backend_forked(void);
 
 extern struct lock verbs_lock HIDDEN; /* lists, handle tables */

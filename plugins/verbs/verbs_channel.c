@@ -28,6 +28,7 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *cont
 	else
 		ch->real = verbs_backend.ibv_create_comp_channel(c->real);
 	if (ch && ch->real) {
+		fermata_device_fd_note(ch->real->fd);
 		ch->pub = (struct ibv_comp_channel){ .context = context, .fd = ch->real->fd };
 		verbs_list_add(&c->channels, &ch->link);
 	} else {
@@ -42,7 +43,11 @@ int verbs_channel_recreate(struct shadow_context *c, struct shadow_channel *ch)
 {
 	int r;
 
-	ch->real = VERBS_DEVICE(verbs_backend.ibv_create_comp_channel(c->real));
+	fermata_device_enter();
+	ch->real = verbs_backend.ibv_create_comp_channel(c->real);
+	if (ch->real)
+		fermata_device_fd_note(ch->real->fd);
+	fermata_device_leave();
 	if (!ch->real)
 		return fermata_fail(-errno, "completion channel fd %d cannot be made again (error %d)", ch->pub.fd, errno);
 	r = verbs_fd_number(ch->real->fd, ch->pub.fd);

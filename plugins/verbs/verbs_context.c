@@ -36,9 +36,13 @@ static int context_query_port(struct ibv_context *context, uint8_t port, struct 
 	struct verbs_port *p = port_of(context, port);
 	int r = VERBS_DEVICE(real_query_port(shadow_context(context)->real, port, attr, len));
 
-	if (!r && verbs_moved && p)
-		attr->lid = p->virtual_lid;
-	return r;
+	if (r || !verbs_moved || !p)
+		return r;
+	attr->lid = p->virtual_lid;
+	attr->gid_tbl_len = p->gid_count;
+	if (len > offsetof(struct ibv_port_attr, link_layer))
+		attr->link_layer = p->link_layer;
+	return 0;
 }
 
 EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
@@ -73,20 +77,20 @@ static const union ibv_gid *virtual_gid(struct ibv_context *context, uint32_t po
 {
 	struct verbs_port *p = verbs_moved ? port_of(context, port) : NULL;
 
-	return p && index < VERBS_GIDS ? &p->virtual_gid[index] : NULL;
+	return p && index < VERBS_GIDS && p->virtual_gid[index].global.interface_id ? &p->virtual_gid[index] : NULL;
 }
 
 EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
 	const union ibv_gid *v;
-	int r;
 
 	VERBS_PASS(ibv_query_gid, -1, context, port, index, gid);
-	r = VERBS_DEVICE(verbs_backend.ibv_query_gid(shadow_context(context)->real, port, index, gid));
-	v = r ? NULL : virtual_gid(context, port, (uint32_t)index);
-	if (v)
+	v = virtual_gid(context, port, (uint32_t)index);
+	if (v) {
 		*gid = *v;
-	return r;
+		return 0;
+	}
+	return VERBS_DEVICE(verbs_backend.ibv_query_gid(shadow_context(context)->real, port, index, gid));
 }
 
 EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
@@ -144,16 +148,15 @@ EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 
 	return VERBS_DEVICE(verbs_backend.ibv_get_pkey_index(shadow_context(context)->real, port, pkey));
 }
 
-static void port_read(struct ibv_context *real, uint8_t number, uint16_t *ret_lid, union ibv_gid *ret_gid)
+static void port_read(struct ibv_context *real, uint8_t number, struct verbs_port *p, struct ibv_port_attr *attr)
 {
-	struct ibv_port_attr attr;
-
-	memset(&attr, 0, sizeof(attr));
-	if (real_query_port(real, number, &attr, sizeof(attr)))
+	memset(attr, 0, sizeof(*attr));
+	memset(p->real_gid, 0, sizeof(p->real_gid));
+	if (real_query_port(real, number, attr, sizeof(*attr)))
 		return;
-	*ret_lid = attr.lid;
-	for (int i = 0; i < VERBS_GIDS && i < attr.gid_tbl_len; i++)
-		if (!verbs_backend.ibv_query_gid || verbs_backend.ibv_query_gid(real, number, i, &ret_gid[i]))
+	p->real_lid = attr->lid;
+	for (int i = 0; i < VERBS_GIDS && i < attr->gid_tbl_len; i++)
+		if (!verbs_backend.ibv_query_gid || verbs_backend.ibv_query_gid(real, number, i, &p->real_gid[i]))
 			break;
 }
 
@@ -161,6 +164,7 @@ static void port_read(struct ibv_context *real, uint8_t number, uint16_t *ret_li
 static void ports_read(struct shadow_device *d, struct ibv_context *real, int restarted)
 {
 	struct ibv_device_attr attr;
+	struct ibv_port_attr port;
 
 	memset(&attr, 0, sizeof(attr));
 	if (!verbs_backend.ibv_query_device || verbs_backend.ibv_query_device(real, &attr))
@@ -168,9 +172,11 @@ static void ports_read(struct shadow_device *d, struct ibv_context *real, int re
 	for (uint8_t i = 1; i <= attr.phys_port_cnt && i <= VERBS_PORTS; i++) {
 		struct verbs_port *p = &d->port[i];
 
-		port_read(real, i, &p->real_lid, p->real_gid);
+		port_read(real, i, p, &port);
 		if (i <= d->ports || restarted)
 			continue;
+		p->link_layer = port.link_layer;
+		p->gid_count = port.gid_tbl_len;
 		p->virtual_lid = p->real_lid;
 		memcpy(p->virtual_gid, p->real_gid, sizeof(p->virtual_gid));
 		d->ports = i;
@@ -215,6 +221,13 @@ static void context_init(struct shadow_context *c, struct shadow_device *d, stru
 	list_init(&c->ahs);
 }
 
+/* That of the events, and a channel's, a kernel device makes in the answer to an ioctl. */
+static void descriptors_note(const struct ibv_context *real)
+{
+	fermata_device_fd_note(real->cmd_fd);
+	fermata_device_fd_note(real->async_fd);
+}
+
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct shadow_context *c;
@@ -228,6 +241,8 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	fermata_device_enter();
 	real = verbs_backend.ibv_open_device(shadow_device(device)->real);
 	c = real ? fermata_alloc(sizeof(*c)) : NULL;
+	if (real)
+		descriptors_note(real);
 	if (c) {
 		context_init(c, shadow_device(device), real);
 		ports_read(c->device, real, 0);
@@ -265,8 +280,10 @@ int verbs_context_recreate(struct shadow_context *c)
 
 	fermata_device_enter();
 	c->real = verbs_backend.ibv_open_device(c->device->real);
-	if (c->real)
+	if (c->real) {
+		descriptors_note(c->real);
 		ports_read(c->device, c->real, 1);
+	}
 	fermata_device_leave();
 	if (!c->real)
 		return fermata_fail(-ENODEV, "RDMA device %s cannot be opened (error %d)", c->device->pub.name, errno);

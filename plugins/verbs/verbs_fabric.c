@@ -47,12 +47,14 @@ uint64_t verbs_port_address(const struct verbs_port *p, unsigned int gid_index)
 	return gid_index < VERBS_GIDS ? verbs_gid_address(&p->virtual_gid[gid_index]) : 0;
 }
 
+const struct verbs_port *verbs_port_at(struct ibv_context *context, unsigned int number)
+{
+	return &shadow_context(context)->device->port[number <= VERBS_PORTS ? number : 0];
+}
+
 const struct verbs_port *verbs_qp_port(const struct shadow_qp *qp)
 {
-	const struct shadow_device *d = shadow_context(qp->pub.context)->device;
-	unsigned int port = qp->attr_mask & IBV_QP_PORT ? qp->attr.port_num : 1;
-
-	return &d->port[port <= VERBS_PORTS ? port : 0];
+	return verbs_port_at(qp->pub.context, qp->attr_mask & IBV_QP_PORT ? qp->attr.port_num : 1);
 }
 
 /* ---- the data path's look-ups ---- */
@@ -175,7 +177,7 @@ void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, i
 		attr->dest_qp_num = found ? (uint32_t)found->value : old ? VERBS_NOBODY : attr->dest_qp_num;
 	}
 	if (mask & IBV_QP_AV)
-		verbs_ah_real(ah);
+		verbs_ah_real(verbs_qp_port(qp), ah);
 }
 
 static const struct port_name *port_find(struct table *t, uint64_t address)
@@ -197,21 +199,34 @@ void verbs_gid_real(union ibv_gid *gid)
 		*gid = name->gid;
 }
 
-void verbs_ah_real(struct ibv_ah_attr *ah)
+unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index)
 {
-	const struct port_name *name = port_find(verbs_ports, ah->dlid);
+	return index < VERBS_GIDS && own->real_gid[index].global.interface_id ? index : 0;
+}
 
-	if (name)
-		ah->dlid = name->lid;
-	if (ah->is_global)
+/* A fabric with LIDs may become one without, and the other way round: what the port of this life has is what it is addressed by. */
+void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah)
+{
+	const struct port_name *name = port_find(verbs_ports, verbs_address(ah));
+
+	if (ah->is_global) {
 		verbs_gid_real(&ah->grh.dgid);
+		ah->grh.sgid_index = (uint8_t)verbs_gid_index_real(own, ah->grh.sgid_index);
+	}
+	if (!name)
+		return;
+	ah->dlid = name->lid;
+	if (!ah->dlid && !ah->is_global) {
+		ah->is_global = 1;
+		ah->grh = (struct ibv_global_route){ .dgid = name->gid, .hop_limit = 64 };
+	}
 }
 
 uint16_t verbs_lid_virtual(uint16_t lid)
 {
 	const struct port_name *name = port_find(verbs_real_ports, lid);
 
-	return name ? (uint16_t)name->address : lid;
+	return name ? name->virtual_lid : lid;
 }
 
 void verbs_gid_virtual(union ibv_gid *gid)

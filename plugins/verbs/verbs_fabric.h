@@ -17,7 +17,10 @@ void verbs_key_remove(uint32_t lkey);
  * device's own, of a queue pair made after the restart; but @old: of one that is gone, which must find nobody.
  */
 void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, int old);
-void verbs_ah_real(struct ibv_ah_attr *ah);
+void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah);
+/* Where the GID is in this life that the program has at @index; 0 if it has no such one. */
+unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index);
+const struct verbs_port *verbs_port_at(struct ibv_context *context, unsigned int number);
 void verbs_gid_real(union ibv_gid *gid);
 /* The number of the queue pair that the program knows as @qpn at that address, and back; unknown ones stay. */
 uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address);

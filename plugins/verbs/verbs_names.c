@@ -66,16 +66,15 @@ static int publish_ports(const struct shadow_device *d)
 
 	for (unsigned int i = 1; !r && i <= d->ports; i++) {
 		const struct verbs_port *p = &d->port[i];
-		struct port_name name = { .lid = p->real_lid, .gid = p->real_gid[0], .address = p->virtual_lid,
-					  .port = verbs_port_address(p, 0) };
+		struct port_name name = { .lid = p->real_lid, .virtual_lid = p->virtual_lid, .gid = p->real_gid[0],
+					  .address = p->virtual_lid, .port = verbs_port_address(p, 0) };
 
 		if (name.address)
 			r = fermata_publish(name_port, sizeof(name_port), &name, sizeof(name));
 		for (unsigned int g = 0; !r && g < VERBS_GIDS; g++) {
 			name.address = verbs_gid_address(&p->virtual_gid[g]);
-			name.gid = p->real_gid[g];
+			name.gid = p->real_gid[verbs_gid_index_real(p, g)];
 			name.virtual_gid = p->virtual_gid[g];
-			name.lid = 0;
 			if (name.address)
 				r = fermata_publish(name_port, sizeof(name_port), &name, sizeof(name));
 		}
@@ -221,7 +220,11 @@ static int port_learn(const struct port_name *name)
 		return -ENOMEM;
 	*kept = *name;
 	r = table_add(&verbs_ports, name->address, (uintptr_t)kept, 0, 0);
-	return r ? r : table_add(&verbs_real_ports, real, (uintptr_t)kept, 0, 0);
+	if (!r)
+		r = table_add(&verbs_real_ports, real, (uintptr_t)kept, 0, 0);
+	if (!r && name->lid && !name->virtual_lid) /* a LID that the program never had */
+		r = table_add(&verbs_real_ports, name->lid, (uintptr_t)kept, 0, 0);
+	return r;
 }
 
 static int learn_ports(void)

@@ -92,7 +92,9 @@ int verbs_recreate(const void *record, size_t len)
 	if (list_empty(&verbs_devices))
 		return 0;
 	verbs_moved = 1;
-	r = verbs_backend.soft ? 0 : fermata_libc_borrow();
+	r = verbs_backend_renew();
+	if (!r && !verbs_backend.soft)
+		r = fermata_libc_borrow();
 	if (!r)
 		r = hold_numbers();
 	if (!r)

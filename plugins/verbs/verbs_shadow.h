@@ -26,6 +26,8 @@ extern int verbs_moved HIDDEN;
 
 struct verbs_port {
 	uint16_t virtual_lid, real_lid;
+	uint8_t link_layer; /* what the program was told; so is the length of its table of GIDs */
+	int gid_count;
 	union ibv_gid virtual_gid[VERBS_GIDS], real_gid[VERBS_GIDS];
 };
 

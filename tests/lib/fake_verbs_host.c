@@ -120,6 +120,10 @@ EXPORT int fermata_device_fd_move(int fd, int want)
 	return 0;
 }
 
+EXPORT void fermata_device_fd_note(int fd)
+{
+}
+
 EXPORT void *fermata_device_map(void *at, size_t len, int prot, int flags, int fd, off_t offset)
 {
 	return mmap(at, len, prot, flags, fd, offset);
