@@ -78,7 +78,7 @@ struct stop_thread {
 	long call, args[6];
 	uint64_t call_sp, call_pc;
 };
-enum stop_state { STOP_FREE, STOP_ASKED, STOP_ENTERED, STOP_STOPPED, STOP_GONE };
+enum stop_state { STOP_FREE, STOP_ASKED, STOP_ENTERED, STOP_STOPPED, STOP_AGAIN, STOP_GONE };
 
 int stop_init(void); /* installs our handler */
 void stop_forked(void);
@@ -92,6 +92,17 @@ struct stop_thread *stop_thread_at(uint32_t index); /* while stopped; NULL past 
 uint32_t stop_count(void);	   /* threads that stand in our handler */
 void stop_await_restarted(void);   /* after a restart: all threads have left the restorer */
 
+/* ---- lazy.c ---- */
+void lazy_init(void);
+void lazy_restarted(void);
+
+/* ---- vdso.c ---- */
+void vdso_init(void);
+void vdso_restarted(uint64_t at); /* where it is now */
+bool vdso_holds(uint64_t pc);
+
+bool stop_is_zombie(int tid);	 /* or gone */
+void stop_await_one(int tid);	 /* until it sleeps in the kernel */
 void stop_drop_rights(void);
 void stop_record(struct stop_thread *t, ucontext_t *frame); /* by the thread itself, but for its context */
 

@@ -213,6 +213,8 @@ __attribute__((constructor)) static void agent_main(void)
 	if (fault_init(getenv("FERMATA_FAULT")))
 		log_warn("FERMATA_FAULT names no fault point: ignored");
 	wrap_resolve();
+	vdso_init();
+	lazy_init();
 	agent.signal = AGENT_SIGNAL;
 	agent.pid = (uint32_t)raw_getpid();
 	if (copy_env(agent.libdir, sizeof(agent.libdir), "FERMATA_LIBDIR") < 0)

@@ -52,6 +52,8 @@ void agent_restarted(void)
 	agent.link_lock = (struct lock){ 0 };
 	device_forget();
 	device_threads_forget();
+	vdso_restarted(r->vdso_start);
+	lazy_restarted();
 	stop_await_restarted();
 	raw_munmap((void *)r->hole_start, r->hole_end - r->hole_start);
 	raw_close((int)r->image_fd);

@@ -3,10 +3,11 @@
  * Stopping and releasing the program's threads. Owns the table of threads and our signal.
  *
  * The watch thread queues our signal to each thread with the number of its slot and of this stop (epoch) as the value. The handler
- * runs with all signals blocked and does one of three things:
+ * runs with all signals blocked and does one of four things:
  *
  *   - the epoch is not the present one (a late signal of an attempt that was given up): return;
  *   - the thread is between fermata_enter and fermata_leave: note the value, return; leave sends it again to itself;
+ *   - the thread is in the vdso (vdso.c): ASKED -> AGAIN, return; it is asked again when that is seen;
  *   - else: take the slot (ASKED -> ENTERED), note what the kernel knows of the thread, arch_context_save, say STOPPED, wait until
  *     stop.word names another epoch. What is needed after the wait lies on the thread's own stack: the next stop may have begun by then.
  *
@@ -50,7 +51,7 @@
 
 static struct {
 	_Atomic uint32_t word;	  /* epoch of the stop in force (0: none) << 1 | LEND. Futex of the stopped threads */
-	_Atomic uint32_t stopped; /* futex of the watch thread */
+	_Atomic uint32_t events;  /* answers of threads; futex of the watch thread */
 	_Atomic uint32_t arrived; /* after a restart */
 	_Atomic int32_t lent;	  /* LENT_PENDING, or what @lend has answered */
 	int (*lend)(void *);
@@ -84,6 +85,12 @@ static void wait_while_stopped(uint32_t epoch)
 	}
 }
 
+static void count_event(void)
+{
+	atomic_fetch_add(&stop.events, 1);
+	wake(&stop.events);
+}
+
 static void handler(int sig, siginfo_t *info, void *context)
 {
 	uint64_t value = (uint64_t)info->si_value.sival_ptr;
@@ -100,6 +107,11 @@ static void handler(int sig, siginfo_t *info, void *context)
 		return;
 	}
 	t = stop.table[slot];
+	if (unlikely(vdso_holds((uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP]))) {
+		if (atomic_compare_exchange_strong(&t->state, &asked, STOP_AGAIN))
+			count_event();
+		return;
+	}
 	if (!atomic_compare_exchange_strong(&t->state, &asked, STOP_ENTERED))
 		return;
 	stop_record(t, context);
@@ -107,8 +119,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	restarted = arch_context_save(&t->record.context);
 	if (!restarted) {
 		atomic_store(&t->state, STOP_STOPPED);
-		atomic_fetch_add(&stop.stopped, 1);
-		wake(&stop.stopped);
+		count_event();
 	} else {
 		atomic_fetch_add(&stop.arrived, 1);
 		wake(&stop.arrived);
@@ -169,31 +180,12 @@ static struct stop_thread *slot_new(int tid)
 	return t;
 }
 
-static struct stop_thread *slot_find(int tid)
+static struct stop_thread *slot_find(int tid, uint32_t *ret_slot)
 {
-	for (uint32_t i = 0; i < stop.count; i++)
-		if (stop.table[i]->tid == tid)
-			return stop.table[i];
+	for (*ret_slot = 0; *ret_slot < stop.count; (*ret_slot)++)
+		if (stop.table[*ret_slot]->tid == tid)
+			return stop.table[*ret_slot];
 	return NULL;
-}
-
-/* As the third field of proc_pid_stat(5); X as well if it is gone. */
-static char state_of(int tid)
-{
-	char path[64], buf[512], *p;
-
-	fm_format(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-	if (raw_read_file(path, buf, sizeof(buf)) < 0)
-		return 'X';
-	p = strrchr(buf, ')');
-	return p ? p[2] : 'X';
-}
-
-static bool is_zombie(int tid)
-{
-	char state = state_of(tid);
-
-	return state == 'Z' || state == 'X';
 }
 
 struct pass {
@@ -201,18 +193,35 @@ struct pass {
 	int error;
 };
 
+static int ask_slot(struct pass *pass, struct stop_thread *t, uint32_t slot)
+{
+	int r;
+
+	atomic_store(&t->state, STOP_ASKED);
+	call_note(t);
+	r = ask(t, slot, stop.epoch);
+	if (r == -ESRCH)
+		atomic_store(&t->state, STOP_GONE);
+	else if (r < 0)
+		return pass->error = r;
+	else
+		pass->asked++;
+	return 0;
+}
+
 /* One entry of /proc/self/task. */
 static int pass_task(const char *name, void *arg)
 {
 	struct pass *pass = arg;
 	struct stop_thread *t;
-	int tid = 0, r;
+	uint32_t slot;
+	int tid = 0;
 
 	while (*name >= '0' && *name <= '9')
 		tid = tid * 10 + *name++ - '0';
 	if (tid == agent.watch_tid || tid == libc_probe_tid())
 		return 0;
-	t = slot_find(tid);
+	t = slot_find(tid, &slot);
 	if (device_owns_thread(tid)) {
 		if (t)
 			atomic_store(&t->state, STOP_GONE);
@@ -221,29 +230,22 @@ static int pass_task(const char *name, void *arg)
 	if (t) {
 		uint32_t state = atomic_load(&t->state);
 
+		if (state == STOP_AGAIN)
+			return ask_slot(pass, t, slot);
 		if (state == STOP_ASKED || state == STOP_ENTERED) {
-			if (is_zombie(tid))
+			if (stop_is_zombie(tid))
 				atomic_store(&t->state, STOP_GONE);
 			else
 				pass->waiting++;
 		}
 		return 0;
 	}
-	if (is_zombie(tid))
+	if (stop_is_zombie(tid))
 		return 0;
 	t = slot_new(tid);
 	if (!t)
 		return pass->error = -ENOMEM;
-	atomic_store(&t->state, STOP_ASKED);
-	call_note(t);
-	r = ask(t, stop.count - 1, stop.epoch);
-	if (r == -ESRCH)
-		atomic_store(&t->state, STOP_GONE);
-	else if (r < 0)
-		return pass->error = r;
-	else
-		pass->asked++;
-	return 0;
+	return ask_slot(pass, t, stop.count - 1);
 }
 
 static void name_the_missing(void)
@@ -262,10 +264,10 @@ static int attempt(uint64_t limit)
 
 	stop.epoch = stop.epoch < UINT32_MAX >> 1 ? stop.epoch + 1 : 1;
 	stop.count = 0;
-	stop.stopped = stop.arrived = 0;
+	stop.events = stop.arrived = 0;
 	atomic_store(&stop.word, stop.epoch << 1);
 	for (;;) {
-		uint32_t seen = atomic_load(&stop.stopped);
+		uint32_t seen = atomic_load(&stop.events);
 		struct pass pass = { 0 };
 		int r = raw_dir_each("/proc/self/task", pass_task, &pass);
 
@@ -275,7 +277,7 @@ static int attempt(uint64_t limit)
 			return libc_probe() ? 0 : -EAGAIN;
 		if (raw_now_ns() > limit)
 			return -EAGAIN;
-		raw_futex((uint32_t *)&stop.stopped, FUTEX_WAIT_PRIVATE, seen, &nap, 0);
+		raw_futex((uint32_t *)&stop.events, FUTEX_WAIT_PRIVATE, seen, &nap, 0);
 	}
 }
 
@@ -332,20 +334,12 @@ int stop_lend(int (*fn)(void *), void *arg)
 	return atomic_load(&stop.lent);
 }
 
-static void await_asleep(int tid)
-{
-	char state;
-
-	while ((state = state_of(tid)) == 'R' || state == 'D')
-		RAW0(SYS_sched_yield);
-}
-
 void stop_await_asleep(void)
 {
-	await_asleep(agent.watch_tid);
+	stop_await_one(agent.watch_tid);
 	for (uint32_t i = 0; i < stop.count; i++)
 		if (atomic_load(&stop.table[i]->state) == STOP_STOPPED)
-			await_asleep(stop.table[i]->tid);
+			stop_await_one(stop.table[i]->tid);
 }
 
 void stop_release(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a thread that is stopped notes of itself, in our handler, and what each gives up after a restart. No state: the slot is stop.c's.
+ * What a thread that is stopped notes of itself, in our handler, what the kernel says of it, and what each gives up after a restart. No state: the slot is stop.c's.
  */
 #include <string.h>
 #include <sys/prctl.h>
@@ -11,6 +11,33 @@
 
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
+
+/* As the third field of proc_pid_stat(5); X as well if it is gone. */
+static char state_of(int tid)
+{
+	char path[64], buf[512], *p;
+
+	fm_format(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	if (raw_read_file(path, buf, sizeof(buf)) < 0)
+		return 'X';
+	p = strrchr(buf, ')');
+	return p ? p[2] : 'X';
+}
+
+bool stop_is_zombie(int tid)
+{
+	char state = state_of(tid);
+
+	return state == 'Z' || state == 'X';
+}
+
+void stop_await_one(int tid)
+{
+	char state;
+
+	while ((state = state_of(tid)) == 'R' || state == 'D')
+		RAW0(SYS_sched_yield);
+}
 
 /* What only the thread itself can ask the kernel. */
 static void record_self(struct stop_thread *t, ucontext_t *frame)

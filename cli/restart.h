@@ -118,6 +118,21 @@ int restart_files_settle(struct restart *r, void (*keep_alive)(void *arg), void 
 void restart_files_undo(struct restart *r); /* the restart has failed */
 void restart_files_free(struct restart *r);
 
+/* ---- restart_vdso.c ---- */
+struct restart_vdso { /* this kernel's */
+	uint64_t start, end; /* the code */
+	struct {
+		uint64_t start, end;
+	} areas[8]; /* all VMAs, those of the data too */
+	size_t count;
+	uint8_t digest[16];
+};
+int restart_vdso_probe(struct restart_vdso *ret);
+bool restart_vdso_same(const struct restart_vdso *h, const struct restart_process *p);
+/* Jumps out of the image's code into this kernel's at @vdso_at. 0 or -errno: the image's code is damaged, or no function is in both. */
+int restart_vdso_patches(const struct restart_vdso *h, const struct restart_process *p, uint64_t vdso_at,
+			 struct plan_patch *patches, size_t room, size_t *ret_count);
+
 /* ---- restart_plan.c ---- */
 int restart_shared_create(struct restart *r); /* 0 or an exit code */
 /* In the process itself: opens its files, writes its plan, becomes the restorer. Returns only on failure, which it has said. */
@@ -127,11 +142,13 @@ void restart_exec(const struct restart *r, const struct restart_process *p);
 struct restart_loads {
 	int fd; /* the image's */
 	const struct image_blocks *described;
+	bool vdso;
 	struct plan_block *blocks;
 	struct plan_load *loads;
 	size_t block_count, load_count, load_room;
 };
-int restart_loads_build(const struct image *image, struct restart_loads *ret); /* 0 or -errno */
+/* @vdso: its code is loaded, too. 0 or -errno. */
+int restart_loads_build(const struct image *image, bool vdso, struct restart_loads *ret);
 
 /* ---- restart_gate.c ---- */
 struct restart_gate {

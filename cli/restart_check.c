@@ -10,12 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "image/hash.h"
+#include "base/macro.h"
 #include "image/writer.h"
 
 #define NS_PER_S 1000000000ull
@@ -70,61 +69,24 @@ void restart_close(struct restart *r)
 struct host {
 	struct image_cpu cpu;
 	struct utsname name;
-	uint64_t vdso_start, vdso_end;
-	struct {
-		uint64_t start, end;
-	} kernel[8]; /* VMAs of vvar and vdso */
-	size_t kernel_count;
-	uint8_t vdso_digest[16];
+	struct restart_vdso vdso;
 };
 
 static int host_probe(struct host *h)
 {
-	struct image_piece piece;
-	char line[512];
-	FILE *f = fopen("/proc/self/maps", "re");
-
 	memset(h, 0, sizeof(*h));
 	image_cpu_probe(&h->cpu);
 	uname(&h->name);
-	while (f && fgets(line, sizeof(line), f)) {
-		unsigned long start, end;
-
-		if ((!strstr(line, "[vvar") && !strstr(line, "[vdso]")) || sscanf(line, "%lx-%lx", &start, &end) != 2 ||
-		    h->kernel_count == 8)
-			continue;
-		h->kernel[h->kernel_count].start = start;
-		h->kernel[h->kernel_count++].end = end;
-		if (strstr(line, "[vdso]")) {
-			h->vdso_start = start;
-			h->vdso_end = end;
-		}
-	}
-	if (f)
-		fclose(f);
-	if (!h->vdso_start || h->vdso_start != getauxval(AT_SYSINFO_EHDR))
-		return -ENOENT;
-	piece = (struct image_piece){ (const void *)h->vdso_start, h->vdso_end - h->vdso_start };
-	image_hash128(&piece, 1, h->vdso_digest);
-	return 0;
+	return restart_vdso_probe(&h->vdso);
 }
 
-static bool same_vdso(const struct host *h, const struct restart_process *p)
+/* Another kernel's: does it go together with ours? */
+static bool foreign_vdso(const struct host *h, const struct restart_process *p)
 {
-	size_t n, found = 0;
-	const struct image_mapping *m = image_get_mappings(p->image, &n);
+	struct plan_patch patches[PLAN_PATCHES];
+	size_t n;
 
-	for (size_t i = 0; i < n; i++) {
-		if (m[i].kind != IMAGE_MAPPING_VDSO)
-			continue;
-		if (found == h->kernel_count ||
-		    m[i].start - p->info->vdso_start != h->kernel[found].start - h->vdso_start ||
-		    m[i].end - p->info->vdso_start != h->kernel[found].end - h->vdso_start)
-			return false;
-		found++;
-	}
-	return found == h->kernel_count &&
-	       !memcmp(image_get_host(p->image)->vdso_digest, h->vdso_digest, sizeof(h->vdso_digest));
+	return restart_vdso_patches(&h->vdso, p, h->vdso.start, patches, ARRAY_SIZE(patches), &n) == 0;
 }
 
 static int check_host(const struct host *h, const struct restart_process *p)
@@ -142,9 +104,9 @@ static int check_host(const struct host *h, const struct restart_process *p)
 		      sysconf(_SC_PAGESIZE));
 		bad = 1;
 	}
-	if (!same_vdso(h, p)) {
-		warnx("process %u: its kernel %.64s gave it another vdso than this one (%s) would; restart it on a host"
-		      " with the same kernel",
+	if (!restart_vdso_same(&h->vdso, p) && !foreign_vdso(h, p)) {
+		warnx("process %u: its kernel %.64s gave it a vdso that does not go together with that of this one (%s); restart it on a"
+		      " host with the same kernel",
 		      p->info->pid, saved->kernel, h->name.release);
 		bad = 1;
 	}

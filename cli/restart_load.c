@@ -79,7 +79,7 @@ static int add_unloaded(struct restart_loads *l, uint64_t begin, uint64_t end)
 
 static int add_segment(struct restart_loads *l, const Elf64_Phdr *s, uint32_t kind)
 {
-	switch (kind) {
+	switch (l->vdso && kind == IMAGE_MAPPING_VDSO ? (uint32_t)IMAGE_MAPPING_ANON : kind) {
 	case IMAGE_MAPPING_ANON:
 	case IMAGE_MAPPING_SHARED_ANON:
 	case IMAGE_MAPPING_SYSV:
@@ -151,11 +151,11 @@ static int add_blocks(struct restart_loads *l, const uint64_t *sums)
 	return 0;
 }
 
-int restart_loads_build(const struct image *image, struct restart_loads *ret)
+int restart_loads_build(const struct image *image, bool vdso, struct restart_loads *ret)
 {
 	int err;
 
-	*ret = (struct restart_loads){ .fd = image_fd(image), .described = image_get_blocks(image) };
+	*ret = (struct restart_loads){ .fd = image_fd(image), .described = image_get_blocks(image), .vdso = vdso };
 	err = add_segments(ret, image);
 	return err ? err : add_blocks(ret, image_get_sums(image));
 }

@@ -29,6 +29,11 @@ struct building {
 	struct plan_segment *segments;
 	size_t segment_count;
 	struct restart_loads loads;
+	struct restart_vdso vdso;
+	bool foreign; /* the image's vdso is not this kernel's */
+	struct image_process info; /* with this kernel's vdso in it, where it goes */
+	struct plan_patch patches[PLAN_PATCHES];
+	size_t patch_count;
 };
 
 static struct restart_shared *find_shared(const struct restart *r, const struct image_mapping *m)
@@ -151,7 +156,7 @@ static int mapping_fd(const struct building *b, const struct image_mapping *m, s
 	}
 }
 
-static uint32_t mapping_flags(const struct image_mapping *m)
+static uint32_t mapping_flags(const struct image_mapping *m, uint32_t kind)
 {
 	uint32_t flags = 0;
 
@@ -159,7 +164,7 @@ static uint32_t mapping_flags(const struct image_mapping *m)
 		flags |= MAP_GROWSDOWN;
 	if (m->flags & IMAGE_MAPPING_NORESERVE)
 		flags |= MAP_NORESERVE;
-	switch (m->kind) {
+	switch (kind) {
 	case IMAGE_MAPPING_SYSV:
 		return (uint32_t)m->ino;
 	case IMAGE_MAPPING_ANON:
@@ -176,10 +181,11 @@ static int add_mappings(struct building *b)
 	size_t n;
 	const struct image_mapping *m = image_get_mappings(b->process->image, &n);
 
-	b->mappings = calloc(n + 1, sizeof(*b->mappings));
+	b->mappings = calloc(n + 1 + ARRAY_SIZE(b->vdso.areas), sizeof(*b->mappings));
 	if (!b->mappings)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
+		uint32_t kind = b->foreign && m[i].kind == IMAGE_MAPPING_VDSO ? (uint32_t)IMAGE_MAPPING_ANON : m[i].kind;
 		int fd = mapping_fd(b, &m[i], i);
 
 		if (fd < -1)
@@ -187,9 +193,9 @@ static int add_mappings(struct building *b)
 		b->mappings[b->mapping_count++] = (struct plan_mapping){
 			.start = m[i].start,
 			.end = m[i].end,
-			.kind = m[i].kind,
+			.kind = kind,
 			.prot = m[i].flags & IMAGE_MAPPING_TRANSIENT ? PROT_READ | PROT_WRITE : m[i].prot,
-			.mmap_flags = mapping_flags(&m[i]),
+			.mmap_flags = mapping_flags(&m[i], kind),
 			.fd = fd,
 			.offset = fd >= 0 || m[i].kind == IMAGE_MAPPING_SYSV ? m[i].offset : 0,
 		};
@@ -228,6 +234,30 @@ static uint64_t find_hole(const struct building *b, uint64_t size)
 	return at;
 }
 
+/*
+ * Another kernel's image: this kernel's vdso goes behind the hole, one page between them, where the process has it from now on. The list stays
+ * in order.
+ */
+static int place_vdso(struct building *b, uint64_t at)
+{
+	const struct restart_vdso *h = &b->vdso;
+	uint64_t base = h->areas[0].start;
+	size_t i = 0;
+
+	while (i < b->mapping_count && b->mappings[i].start < at)
+		i++;
+	memmove(&b->mappings[i + h->count], &b->mappings[i], (b->mapping_count - i) * sizeof(*b->mappings));
+	b->mapping_count += h->count;
+	for (size_t k = 0; k < h->count; k++)
+		b->mappings[i + k] = (struct plan_mapping){ .start = at + (h->areas[k].start - base),
+							    .end = at + (h->areas[k].end - base),
+							    .kind = IMAGE_MAPPING_VDSO, .fd = -1 };
+	b->info.vvar_start = at;
+	b->info.vvar_end = b->info.vdso_start = at + (h->start - base);
+	b->info.vdso_end = at + (h->end - base);
+	return restart_vdso_patches(h, b->process, b->info.vdso_start, b->patches, ARRAY_SIZE(b->patches), &b->patch_count);
+}
+
 static uint32_t reading_threads(const struct building *b)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN), share = cpus / (long)b->restart->count;
@@ -235,6 +265,23 @@ static uint32_t reading_threads(const struct building *b)
 	if (share < 2)
 		return b->restart->count > (size_t)cpus ? 1 : 2;
 	return share > 8 ? 8 : (uint32_t)share;
+}
+
+static int place_hole(struct building *b, struct plan *p, size_t threads)
+{
+	uint64_t size, vdso = b->foreign ? b->vdso.end - b->vdso.areas[0].start : 0;
+
+	b->info = *b->process->info;
+	p->thread_count = (uint32_t)threads;
+	p->size = sizeof(*p) + (b->mapping_count + ARRAY_SIZE(b->vdso.areas)) * sizeof(*b->mappings) +
+		  b->loads.block_count * sizeof(*b->loads.blocks) + b->loads.load_count * sizeof(*b->loads.loads) +
+		  threads * sizeof(struct image_thread) + 64 * sizeof(struct image_sigaction) +
+		  b->segment_count * sizeof(*b->segments) + sizeof(b->patches);
+	p->process = b->info;
+	size = plan_hole_size(p) + vdso;
+	p->hole_start = find_hole(b, size + 4096 + vdso);
+	p->hole_end = p->hole_start + size;
+	return b->foreign ? place_vdso(b, p->hole_end + 4096) : 0;
 }
 
 static void fill_head(const struct building *b, struct plan *p, size_t threads)
@@ -254,22 +301,23 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 	p->signals = p->threads + threads * sizeof(struct image_thread);
 	p->segments = p->signals + 64 * sizeof(struct image_sigaction);
 	p->segment_count = (uint32_t)b->segment_count;
-	p->size = p->segments + b->segment_count * sizeof(*b->segments);
-	p->process = *b->process->info;
+	p->patches = p->segments + b->segment_count * sizeof(*b->segments);
+	p->patch_count = (uint32_t)b->patch_count;
+	p->size = p->patches + b->patch_count * sizeof(*b->patches);
+	p->process = b->info;
 	p->helper_tid = b->process->helper_tid;
 	p->eager_threads = reading_threads(b);
 	p->verify = r->verify;
 	p->log_fd = (uint32_t)dup(r->log_fd);
 	p->gate_fd = (uint32_t)dup(r->gate_fd);
 	exe = (uint32_t)open(p->process.exe, O_RDONLY); /* UINT32_MAX: /proc/self/exe stays the restorer */
-	p->hole_start = find_hole(b, plan_hole_size(p));
-	p->hole_end = p->hole_start + plan_hole_size(p);
 	p->restart = (struct image_restart){
 		.size = sizeof(p->restart),
 		.hole_start = p->hole_start,
 		.hole_end = p->hole_end,
 		.stdio = { 0, 1, 2 },
 		.exe_fd = exe,
+		.vdso_start = b->info.vdso_start,
 		.caps = p->process.uid != 0,
 		.pause = restart_is_paused(r, p->process.pid),
 		.outputs_at_end = restart_files_restores(r),
@@ -295,7 +343,7 @@ static int write_all(int fd, const void *data, size_t size)
 	return 0;
 }
 
-static int write_plan(const struct building *b)
+static int write_plan(struct building *b)
 {
 	size_t threads;
 	const struct image_thread *t = image_get_threads(b->process->image, &threads);
@@ -304,6 +352,9 @@ static int write_plan(const struct building *b)
 
 	if (fd < 0)
 		return -errno;
+	err = place_hole(b, &p, threads);
+	if (err)
+		return err;
 	fill_head(b, &p, threads);
 	err = write_all(fd, &p, sizeof(p));
 	if (!err)
@@ -318,6 +369,8 @@ static int write_plan(const struct building *b)
 		err = write_all(fd, image_get_signals(b->process->image), 64 * sizeof(struct image_sigaction));
 	if (!err)
 		err = write_all(fd, b->segments, b->segment_count * sizeof(*b->segments));
+	if (!err)
+		err = write_all(fd, b->patches, b->patch_count * sizeof(*b->patches));
 	return err ? err : fd;
 }
 
@@ -325,12 +378,15 @@ void restart_exec(const struct restart *r, const struct restart_process *p)
 {
 	struct building b = { .restart = r, .process = p };
 	char plan_text[16], image_text[16];
-	int plan_fd, err = add_mappings(&b);
+	int plan_fd, err = restart_vdso_probe(&b.vdso);
 
+	b.foreign = !err && !restart_vdso_same(&b.vdso, p);
+	if (!err)
+		err = add_mappings(&b);
 	if (!err)
 		err = restart_sysv_plan(r, p, &b.segments, &b.segment_count);
 	if (!err)
-		err = restart_loads_build(p->image, &b.loads);
+		err = restart_loads_build(p->image, b.foreign, &b.loads);
 	plan_fd = err ? err : write_plan(&b);
 	if (plan_fd < 0) {
 		errno = -plan_fd;

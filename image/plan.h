@@ -3,10 +3,11 @@
  * The plan: all that the restorer needs to rebuild one process, a flat file (memfd) of fixed-width structs. `fermata restart`
  * makes it from an image; the restorer trusts it.
  *
- *   | struct plan | plan_mapping[] | plan_block[] | plan_load[] | image_thread[] | image_sigaction[64] | plan_segment[] |
+ *   | struct plan | plan_mapping[] | plan_block[] | plan_load[] | image_thread[] | image_sigaction[64] | plan_segment[] | plan_patch[] |
  *
  * Mappings and loads ascend by address and do not overlap; a load lies within one mapping. Mappings of the kind VDSO
- * are not made but moved: they say where the kernel's own ones have to go.
+ * are not made but moved: they say where the kernel's own ones have to go. (When the image is another kernel's, its own vdso is an anonymous
+ * mapping like others, and patches make its functions jump to the kernel's.)
  *
  * A block is one of the image's (doc/image-format.md), and what is read and checked at a time: it has the loads of its bytes, in
  * ascending order; between them it has holes. A block of the image that is a hole altogether may be left out.
@@ -32,7 +33,8 @@ struct plan {
 	uint32_t log_fd;  /* what to say to `fermata restart`: lines, and the marks below */
 	uint32_t gate_fd; /* a byte comes when the memory of every process is in and whole: only then are threads made */
 	uint32_t eager_threads, segment_count;
-	uint64_t segments;
+	uint64_t segments, patches;
+	uint32_t patch_count, reserved;
 };
 
 /* Bytes on log_fd that no line has. */
@@ -76,6 +78,13 @@ struct plan_load {
 	uint64_t address, length, file_offset;
 };
 #define PLAN_NOWHERE 1u /* the address of bytes that are checked only */
+
+/* A jump at @address, in memory that is loaded, to @target. */
+struct plan_patch {
+	uint64_t address, target;
+};
+#define PLAN_PATCHES 16u
+#define PLAN_JUMP_ROOM 16u /* bytes that it takes at most */
 
 /*
  * The hole, from its start:

@@ -230,6 +230,7 @@ struct image_restart {
 	uint32_t pause;	       /* 1: SIGSTOP before the threads go on */
 	uint32_t outputs_at_end; /* 1: a standard output whose file is longer than it was goes on at its end */
 	char rdma[16];	       /* auto, system or soft: for this life */
+	uint64_t vdso_start;   /* where the kernel's is in this life */
 };
 
 /* Widths are the format: a change here is a new field at an end, or a new version. */

@@ -254,11 +254,18 @@ static void protect(struct restorer *r)
 	}
 }
 
+static void patch(struct restorer *r)
+{
+	for (uint32_t i = 0; i < r->plan->patch_count; i++)
+		arch_write_jump((void *)r->patches[i].address, r->patches[i].target);
+}
+
 /* The pages are in: protections, the vdso to its place, and the descriptors that only served here are closed. */
 void memory_finish(struct restorer *r)
 {
 	const struct image_process *p = &r->plan->process;
 
+	patch(r);
 	protect(r);
 	for (uint32_t i = 0; i < r->plan->mapping_count; i++) {
 		const struct plan_mapping *m = &r->mappings[i];

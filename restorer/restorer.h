@@ -15,6 +15,7 @@ struct restorer {
 	const struct plan *plan;
 	const struct plan_mapping *mappings;
 	const struct plan_segment *segments;
+	const struct plan_patch *patches;
 	const struct plan_block *blocks;
 	const struct plan_load *loads;
 	const struct image_thread *threads;

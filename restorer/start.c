@@ -153,6 +153,7 @@ static struct restorer *move_to_hole(const struct plan *head, struct restorer *o
 	r->plan = plan;
 	r->mappings = (const void *)((char *)plan + plan->mappings);
 	r->segments = (const void *)((char *)plan + plan->segments);
+	r->patches = (const void *)((char *)plan + plan->patches);
 	r->blocks = (const void *)((char *)plan + plan->blocks);
 	r->loads = (const void *)((char *)plan + plan->loads);
 	r->threads = (const void *)((char *)plan + plan->threads);

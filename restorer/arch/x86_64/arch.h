@@ -93,6 +93,16 @@ static inline void arch_copy(void *to, const void *from, size_t n)
 	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory");
 }
 
+/* At most PLAN_JUMP_ROOM bytes at the head of a function: mov $to, %r11; jmp *%r11. No argument is in that register. */
+static inline void arch_write_jump(void *at, uint64_t to)
+{
+	uint8_t code[13] = { 0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0xff, 0xe3 };
+
+	for (int i = 0; i < 8; i++)
+		code[2 + i] = (uint8_t)(to >> 8 * i);
+	arch_copy(at, code, sizeof(code));
+}
+
 static inline void arch_fill(void *to, int c, size_t n)
 {
 	__asm__ volatile("rep stosb" : "+D"(to), "+c"(n) : "a"(c) : "memory");
