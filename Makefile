@@ -2,7 +2,7 @@
 # Forwards to Meson; every target works on a fresh clone. BUILD=dir: another build directory.
 BUILD ?= build
 
-.PHONY: all demo check check-sanitizers bench clean
+.PHONY: all demo check check-rxe check-sanitizers bench clean
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
 
@@ -15,6 +15,9 @@ demo: all
 
 check: all
 	@tests/run $(BUILD)
+
+check-rxe: all
+	@tests/run $(BUILD) rxe
 
 check-sanitizers: $(BUILD)/build.ninja
 	@tools/check-sanitizers $(BUILD)

@@ -7,7 +7,8 @@
  * those, call_continue() puts the frame back: rip to the instruction, rax to the number, and a relative time-out to what is left
  * of it. The number is what /proc/self/task/TID/syscall said just before the thread was asked to stop, and holds only if
  * stack pointer, program counter and all six arguments are still the frame's; else it is read from the `mov $number, %eax`
- * before the instruction.
+ * before the instruction,
+ * or one instruction further ahead: the thread has begun the call in between.
  *
  * A signal of the program's own that became pending meanwhile must end the call with EINTR, as it would have: then the
  * frame is left alone, and the handler runs on the way out. A call that the kernel has made ready to be restarted is
@@ -23,6 +24,8 @@
 
 #include <errno.h>
 #include <string.h>
+
+#define CALLS_END 1024 /* no call has a number so high */
 
 enum how {
 	AGAIN = 1,   /* same arguments: no time-out, an absolute one, or one that the kernel updates */
@@ -125,6 +128,7 @@ static greg_t *arg_of(ucontext_t *f, unsigned int n)
 static long call_number(ucontext_t *f, const struct stop_thread *t)
 {
 	const uint8_t *pc = (const uint8_t *)f->uc_mcontext.gregs[REG_RIP];
+	static const uint8_t lengths[] = { 0, 2, 4, 5 }; /* of what may stand between: xor %edi,%edi; mov 28(%rsp),%edi; the same of %rdi */
 	int32_t number;
 	bool same = t->call >= 0 && t->call_pc == (uint64_t)pc && t->call_sp == (uint64_t)f->uc_mcontext.gregs[REG_RSP];
 
@@ -132,10 +136,12 @@ static long call_number(ucontext_t *f, const struct stop_thread *t)
 		same = t->args[i] == *arg_of(f, i);
 	if (same)
 		return t->call;
-	if (pc[-7] != 0xb8)
-		return -1;
-	memcpy(&number, pc - 6, sizeof(number));
-	return number;
+	for (size_t i = 0; i < sizeof(lengths); i++) {
+		memcpy(&number, pc - 6 - lengths[i], sizeof(number));
+		if (pc[-7 - lengths[i]] == 0xb8 && number >= 0 && number < CALLS_END)
+			return number;
+	}
+	return -1;
 }
 
 /* True if a handler of the program's is due as soon as we return: one whose flags have none of @without. */

@@ -23,7 +23,8 @@ static int connect_again(void)
 	int fd, r;
 
 	memcpy(agent.jobdir, agent.restart.rundir, sizeof(agent.jobdir));
-	memcpy(agent.rdma, agent.restart.rdma, sizeof(agent.rdma));
+	if (agent.restart.rdma[0])
+		memcpy(agent.rdma, agent.restart.rdma, sizeof(agent.rdma));
 	fm_format(path, sizeof(path), "%s/key", agent.jobdir);
 	r = link_read_key(path, agent.key);
 	if (r < 0)

@@ -134,6 +134,7 @@ int cmd_restart(int argc, char **argv)
 	rdma = options_text(rdma, "FERMATA_RDMA");
 	if (options_check(NULL, rdma, r.files) < 0 || fault_init(getenv("FERMATA_FAULT")) < 0)
 		return CLI_USAGE;
+	r.rdma_given = rdma != NULL;
 	snprintf(r.rdma, sizeof(r.rdma), "%s", rdma ? rdma : "");
 	open_standard();
 	code = paths_lib("fermata/restorer", r.restorer, sizeof(r.restorer)) < 0 ? CLI_CANNOT : 0;

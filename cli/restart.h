@@ -73,6 +73,7 @@ struct restart {
 	struct restart_sysv *sysv;
 	size_t sysv_count;
 	char compress[16], rdma[16];
+	bool rdma_given; /* else each process keeps what it has */
 	unsigned int interval_s, keep, timeout_ms;
 	uint64_t memory; /* bytes to be read */
 	int log_fd;	 /* pipe to `fermata restart`: lines to be shown and marks (enum plan_mark); its end: all restored */

@@ -323,7 +323,8 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 		.outputs_at_end = restart_files_restores(r),
 	};
 	memcpy(p->restart.rundir, r->rundir, sizeof(p->restart.rundir));
-	memcpy(p->restart.rdma, r->rdma, sizeof(p->restart.rdma));
+	if (r->rdma_given)
+		memcpy(p->restart.rdma, r->rdma, sizeof(p->restart.rdma));
 }
 
 static int write_all(int fd, const void *data, size_t size)

@@ -229,7 +229,7 @@ struct image_restart {
 	char rundir[108];      /* the new coordinator's directory: sock, key */
 	uint32_t pause;	       /* 1: SIGSTOP before the threads go on */
 	uint32_t outputs_at_end; /* 1: a standard output whose file is longer than it was goes on at its end */
-	char rdma[16];	       /* auto, system or soft: for this life */
+	char rdma[16];	       /* auto, system or soft, from now on; empty: as before */
 	uint64_t vdso_start;   /* where the kernel's is in this life */
 };
 

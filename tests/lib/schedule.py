@@ -115,6 +115,13 @@ def peers_items(stage):
     return [Item('rdma', [stage.top / 'tests/rdma/test-peers', '--long'], exclusive=True, limit=2 * 3600)]
 
 
+def rxe_items(stage):
+    """With a real kernel device, in a guest of tools/rxe-guest."""
+    shutil.copytree(ROOT / 'tools/guest', stage.top / 'tools/guest')
+    shutil.copy(ROOT / 'tools/rxe-guest', stage.top / 'tools')
+    return [Item('rxe', [stage.top / 'tests/rdma/rxe-suite'], exclusive=True, limit=2400)]
+
+
 def run_item(options, stage, item):
     """[(status, name, seconds, text)]"""
     argv = [str(a) for a in item.argv]
@@ -155,6 +162,7 @@ def run(options, suites, total):
         items = []
         for suite in suites:
             items += feature_items(stage) if suite == 'feature' else long_items(stage) if suite == 'long' \
+                else rxe_items(stage) if suite == 'rxe' \
                 else program_items(stage) if suite == 'programs' else peers_items(stage) if suite == 'peers' else script_items(stage, suite)
         items = [i for i in items if selected(options, i)]
         if options.list:

@@ -130,19 +130,23 @@ class Pair:
         self.job.wait_empty()
 
     def check_output(self):
-        text = ''.join(p.out.text() for p in self.running)
-        wrong = re.search(r'.*(invalid data|mismatch|wrong|Failed status|Couldn.t|error).*', text, re.I)
-        if wrong:
-            raise Failure(f'the program says: {wrong.group(0).strip()}')
-        if 'xsrq_pingpong' in str(self.argv[0]):  # it has no figures to tell
-            if not re.search(r'^success', text, re.M):
-                raise Failure('neither of the two programs told its success')
-        elif 'pingpong' in str(self.argv[0]):
-            found = len(re.findall(r'bytes in .* seconds', text))
-            if found != 2:
-                raise Failure(f'{found} of the two programs told their result')
-        elif str(self.argv[0]).startswith('ib_') and not re.search(r'^\s*\d+\s+\d+\s+[\d.]+', text, re.M):
-            raise Failure('no result was told')
+        check_text(self.argv, ''.join(p.out.text() for p in self.running))
+
+
+def check_text(argv, text):
+    """What the two programs of @argv have said: no mistake of theirs, and that they have come to their end."""
+    wrong = re.search(r'.*(invalid data|mismatch|wrong|Failed status|Couldn.t|error).*', text, re.I)
+    if wrong:
+        raise Failure(f'the program says: {wrong.group(0).strip()}')
+    if 'xsrq_pingpong' in str(argv[0]):  # it has no figures to tell
+        if not re.search(r'^success', text, re.M):
+            raise Failure('neither of the two programs told its success')
+    elif 'pingpong' in str(argv[0]):
+        found = len(re.findall(r'bytes in .* seconds', text))
+        if found != 2:
+            raise Failure(f'{found} of the two programs told their result')
+    elif str(argv[0]).startswith('ib_') and not re.search(r'^\s*\d+\s+\d+\s+[\d.]+', text, re.M):
+        raise Failure('no result was told')
 
 
 def listening(port):
