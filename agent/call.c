@@ -125,10 +125,21 @@ static greg_t *arg_of(ucontext_t *f, unsigned int n)
 	return &f->uc_mcontext.gregs[regs[n]];
 }
 
+/* Nothing, or xor %edi,%edi; mov 28(%rsp),%edi; mov 28(%rsp),%rdi; and the like. */
+static bool sets_argument(const uint8_t *at, size_t length)
+{
+	switch (length) {
+	case 0: return true;
+	case 2: return at[0] == 0x31;
+	case 4: return at[0] == 0x8b && at[2] == 0x24;
+	default: return at[0] == 0x48 && at[1] == 0x8b && at[3] == 0x24;
+	}
+}
+
 static long call_number(ucontext_t *f, const struct stop_thread *t)
 {
 	const uint8_t *pc = (const uint8_t *)f->uc_mcontext.gregs[REG_RIP];
-	static const uint8_t lengths[] = { 0, 2, 4, 5 }; /* of what may stand between: xor %edi,%edi; mov 28(%rsp),%edi; the same of %rdi */
+	static const uint8_t lengths[] = { 0, 2, 4, 5 }; /* of what stands between */
 	int32_t number;
 	bool same = t->call >= 0 && t->call_pc == (uint64_t)pc && t->call_sp == (uint64_t)f->uc_mcontext.gregs[REG_RSP];
 
@@ -137,8 +148,10 @@ static long call_number(ucontext_t *f, const struct stop_thread *t)
 	if (same)
 		return t->call;
 	for (size_t i = 0; i < sizeof(lengths); i++) {
-		memcpy(&number, pc - 6 - lengths[i], sizeof(number));
-		if (pc[-7 - lengths[i]] == 0xb8 && number >= 0 && number < CALLS_END)
+		const uint8_t *at = pc - 2 - lengths[i];
+
+		memcpy(&number, at - 4, sizeof(number));
+		if (at[-5] == 0xb8 && number >= 0 && number < CALLS_END && sets_argument(at, lengths[i]))
 			return number;
 	}
 	return -1;
