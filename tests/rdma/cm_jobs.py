@@ -5,7 +5,7 @@ import shutil
 
 from harness import Failure, free_port, wait_for
 from pairs import EndedEarly
-from two import Two, need
+from two import Two, end_of_rping, need
 
 HERE = '127.0.0.1'
 COUNT = object()  # stands for how much they do
@@ -103,16 +103,11 @@ class Job(Two):
         else:
             for program in self.running:
                 status = program.wait_end()
-                if status and not self.end_of_rping(status):
+                if status and not end_of_rping(self.case.server, status, ''.join(p.err.text() for p in self.job.programs)):
                     raise Failure(f'{program.label} ended with status {status}')
         if not self.said():
             raise Failure(f'the client does not say "{self.case.said}"')
         self.job.kill_all()
-
-    def end_of_rping(self, status):
-        """Its main thread closes the channel as it ends; where its other one asks for an event just then, that one ends the process."""
-        said = ''.join(p.err.text() for p in self.job.programs)
-        return self.case.server[0] == 'rping' and status == 255 and 'rdma_get_cm_event: Bad file descriptor' in said
 
     def said_or_failed(self):
         for program in self.running:

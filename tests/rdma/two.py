@@ -13,6 +13,11 @@ def in_read(pid):
     return Path(f'/proc/{pid}/syscall').read_text().split()[0] == '0'
 
 
+def end_of_rping(argv, status, said):
+    """Its main thread gives the channel back as it ends; where its other one asks for an event just then, that one ends the process."""
+    return 'rping' in map(str, argv) and status == 255 and 'rdma_get_cm_event: ' in said
+
+
 class Two:
     """A server and its client, each under @front; shared memory of their own."""
 
@@ -51,7 +56,7 @@ class Two:
     def end_well(self, *programs):
         for program in programs:
             status = program.wait_end()
-            if status:
+            if status and not end_of_rping(program.args, status, program.err.text()):
                 raise Failure(f'{program.label} ended with status {status}')
 
     def clean(self):
