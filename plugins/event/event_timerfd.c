@@ -5,7 +5,10 @@
  * time left as it had.
  *
  * Expirations that nobody has read: a periodic timer that is set to begin N intervals before its next expiration has expired N times. A
- * timer that fires once has 0 or 1; one that has fired is set to a moment long past. No state.
+ * timer that fires once has 0 or 1; one that has fired is set to a moment long past.
+ *
+ * A timer that is due, but whose interrupt has not come yet, looks like one that is not set: nothing left, nothing expired. (Seen in 7 of 100,000 looks at the
+ * moment, for up to 0.13 ms.) So one that looks like that is looked at again for a while. No state.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,6 +17,8 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "plugins/event/event.h"
+
+#define DUE_NS 1000000u /* a timer's interrupt is late by so much at most */
 
 static int is_realtime(uint32_t clock)
 {
@@ -68,15 +73,23 @@ static int read_fdinfo(const struct fermata_desc *d, struct event_timerfd *t)
 	return r;
 }
 
+static int read_timer(const struct fermata_desc *d, struct event_timerfd *t, struct itimerspec *left)
+{
+	int r = (int)RAW2(SYS_timerfd_gettime, d->fd, left);
+
+	return r ? fermata_fail(r, "fd %d: its timer cannot be read (errno %d)", d->fd, -r) : read_fdinfo(d, t);
+}
+
 int event_timerfd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 {
 	struct event_timerfd record = { .head = { EVENT_RECORD_VERSION, EVENT_TIMERFD } };
+	uint64_t begin = raw_now_ns();
 	struct itimerspec left;
-	int r = (int)RAW2(SYS_timerfd_gettime, d->fd, &left);
+	int r;
 
-	if (r)
-		return fermata_fail(r, "fd %d: its timer cannot be read (errno %d)", d->fd, -r);
-	r = read_fdinfo(d, &record);
+	do
+		r = read_timer(d, &record, &left);
+	while (!r && !to_ns(&left.it_value) && !record.ticks && raw_now_ns() - begin < DUE_NS);
 	if (r)
 		return r;
 	record.expiry_ns = to_ns(&left.it_value);
