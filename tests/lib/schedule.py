@@ -100,7 +100,7 @@ def script_items(stage, suite, name='test-*'):
 
 
 def long_items(stage):
-    scripts = ('test-jobs', 'test-hosts-jobs', 'test-softrdma')
+    scripts = ('test-jobs', 'test-hosts-jobs', 'test-softrdma', 'test-cm-jobs')
     mesh = [stage.top / 'tests/lib/driver', '--modes', SPECIAL_MODES['verbs_mesh'], stage.top / 'tests/feature/feature_verbs_mesh', '64']
     return [Item('feature', mesh, exclusive=True), *(Item('rdma', [stage.top / 'tests/rdma' / s, '--long'], exclusive=True, limit=6 * 3600)
             for s in scripts)]
