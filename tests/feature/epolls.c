@@ -84,7 +84,7 @@ static void child(void)
 		uint64_t n;
 
 		take(poke);
-		CHECK(read(level, &n, sizeof(n)) == -1 && errno == EAGAIN);
+		CHECK(read(idle, &n, sizeof(n)) == -1 && errno == EAGAIN);
 		if (feature_finished())
 			_exit(0);
 	}
