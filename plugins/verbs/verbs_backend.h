@@ -114,7 +114,11 @@ static inline void *verbs_unsupported(void)
 			return verbs_backend.name(__VA_ARGS__);       \
 	} while (0)
 
-/* Runs a call of the device's library; the value of @call. */
+/*
+ * Runs a call of the device's library; the value of @call. As it is left a checkpoint may be taken, and the thread may go on in another life. So what a
+ * restart replaces (a real object, its operations, an address) is looked up in @call itself; and where an object is made, ends or is changed by it,
+ * its shadow says so before it is left: there a region around both takes the place of this.
+ */
 #define VERBS_DEVICE(call)                       \
 	({                                       \
 		__typeof__(call) answer_;        \

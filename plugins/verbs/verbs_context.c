@@ -58,13 +58,18 @@ EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct _com
 	return r;
 }
 
+static int real_query_device_ex(struct ibv_context *real, const struct ibv_query_device_ex_input *input, struct ibv_device_attr_ex *attr,
+				size_t size)
+{
+	struct verbs_context *v = verbs_get_ctx_op(real, query_device_ex);
+
+	return v ? v->query_device_ex(real, input, attr, size) : EOPNOTSUPP;
+}
+
 static int context_query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
 				   struct ibv_device_attr_ex *attr, size_t size)
 {
-	struct ibv_context *real = shadow_context(context)->real;
-	struct verbs_context *v = verbs_get_ctx_op(real, query_device_ex);
-
-	return v ? VERBS_DEVICE(v->query_device_ex(real, input, attr, size)) : EOPNOTSUPP;
+	return VERBS_DEVICE(real_query_device_ex(shadow_context(context)->real, input, attr, size));
 }
 
 EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
@@ -80,17 +85,20 @@ static const union ibv_gid *virtual_gid(struct ibv_context *context, uint32_t po
 	return p && index < VERBS_GIDS && p->virtual_gid[index].global.interface_id ? &p->virtual_gid[index] : NULL;
 }
 
+static int query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
+{
+	const union ibv_gid *v = virtual_gid(context, port, (uint32_t)index);
+
+	if (!v)
+		return verbs_backend.ibv_query_gid(shadow_context(context)->real, port, index, gid);
+	*gid = *v;
+	return 0;
+}
+
 EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
-	const union ibv_gid *v;
-
 	VERBS_PASS(ibv_query_gid, -1, context, port, index, gid);
-	v = virtual_gid(context, port, (uint32_t)index);
-	if (v) {
-		*gid = *v;
-		return 0;
-	}
-	return VERBS_DEVICE(verbs_backend.ibv_query_gid(shadow_context(context)->real, port, index, gid));
+	return VERBS_DEVICE(query_gid(context, port, index, gid));
 }
 
 EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
@@ -231,15 +239,14 @@ static void descriptors_note(const struct ibv_context *real)
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct shadow_context *c;
-	struct ibv_context *real;
+	struct ibv_context *real = NULL;
 
 	VERBS_PASS(ibv_open_device, NULL, device);
-	if (!shadow_device(device)->real) { /* listed before a restart to a host without it */
-		errno = ENODEV;
-		return NULL;
-	}
 	fermata_device_enter();
-	real = verbs_backend.ibv_open_device(shadow_device(device)->real);
+	if (shadow_device(device)->real)
+		real = verbs_backend.ibv_open_device(shadow_device(device)->real);
+	else
+		errno = ENODEV; /* listed before a restart to a host without it */
 	c = real ? fermata_alloc(sizeof(*c)) : NULL;
 	if (real)
 		descriptors_note(real);

@@ -97,10 +97,13 @@ static int real_modify(struct shadow_cq *cq, struct ibv_modify_cq_attr *attr)
 int verbs_modify_cq(struct ibv_cq *p, struct ibv_modify_cq_attr *attr)
 {
 	struct shadow_cq *cq = shadow_cq(p);
-	int r = VERBS_DEVICE(real_modify(cq, attr));
+	int r;
 
+	fermata_device_enter();
+	r = real_modify(cq, attr);
 	if (!r && attr->attr_mask)
 		cq->moderation = *attr;
+	fermata_device_leave();
 	return r;
 }
 

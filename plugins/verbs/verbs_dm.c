@@ -7,32 +7,31 @@
 
 static int copy_to(struct ibv_dm *dm, uint64_t offset, const void *from, size_t length)
 {
-	struct ibv_dm *real = shadow_dm(dm)->real;
-
-	return VERBS_DEVICE(real->memcpy_to_dm(real, offset, from, length));
+	return VERBS_DEVICE(shadow_dm(dm)->real->memcpy_to_dm(shadow_dm(dm)->real, offset, from, length));
 }
 
 static int copy_from(void *to, struct ibv_dm *dm, uint64_t offset, size_t length)
 {
-	struct ibv_dm *real = shadow_dm(dm)->real;
+	return VERBS_DEVICE(shadow_dm(dm)->real->memcpy_from_dm(to, shadow_dm(dm)->real, offset, length));
+}
 
-	return VERBS_DEVICE(real->memcpy_from_dm(to, real, offset, length));
+static struct ibv_dm *real_alloc(struct ibv_context *real, struct ibv_alloc_dm_attr *attr)
+{
+	struct ibv_dm *(*alloc)(struct ibv_context *, struct ibv_alloc_dm_attr *) = VERBS_REAL_OP(real, alloc_dm);
+
+	return alloc ? alloc(real, attr) : verbs_unsupported();
 }
 
 static struct ibv_dm *alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
-	struct ibv_context *real = shadow_context(context)->real;
-	struct ibv_dm *(*alloc)(struct ibv_context *, struct ibv_alloc_dm_attr *) = VERBS_REAL_OP(real, alloc_dm);
 	struct shadow_dm *dm;
 
-	if (!alloc)
-		return verbs_unsupported();
 	fermata_device_enter();
 	dm = fermata_alloc(sizeof(*dm));
 	if (!dm)
 		errno = ENOMEM;
 	else
-		dm->real = alloc(real, attr);
+		dm->real = real_alloc(shadow_context(context)->real, attr);
 	if (dm && dm->real) {
 		dm->pub = *dm->real;
 		dm->pub.context = context;
@@ -51,14 +50,18 @@ static struct ibv_dm *alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_
 static int free_dm(struct ibv_dm *p)
 {
 	struct shadow_dm *dm = shadow_dm(p);
-	int (*release)(struct ibv_dm *) = VERBS_REAL_OP(dm->real->context, free_dm);
-	int r = release ? VERBS_DEVICE(release(dm->real)) : EOPNOTSUPP;
+	int (*release)(struct ibv_dm *);
+	int r;
 
+	fermata_device_enter();
+	release = VERBS_REAL_OP(dm->real->context, free_dm);
+	r = release ? release(dm->real) : EOPNOTSUPP;
 	if (!r) {
 		verbs_list_del(&dm->link);
 		fermata_free(dm->copy);
 		fermata_free(dm);
 	}
+	fermata_device_leave();
 	return r;
 }
 
@@ -104,10 +107,9 @@ void verbs_dm_resume(void)
 
 int verbs_dm_recreate(struct shadow_context *c, struct shadow_dm *dm)
 {
-	struct ibv_dm *(*alloc)(struct ibv_context *, struct ibv_alloc_dm_attr *) = VERBS_REAL_OP(c->real, alloc_dm);
 	int r;
 
-	dm->real = alloc ? VERBS_DEVICE(alloc(c->real, &dm->attr)) : verbs_unsupported();
+	dm->real = VERBS_DEVICE(real_alloc(c->real, &dm->attr));
 	if (!dm->real)
 		return fermata_fail(-errno, "%zu bytes of device memory on %s cannot be had again (error %d)", dm->attr.length,
 				    c->device->pub.name, errno);

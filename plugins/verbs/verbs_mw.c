@@ -102,6 +102,8 @@ static struct ibv_mw *alloc_new(struct ibv_pd *pd, enum ibv_mw_type type)
 	struct ibv_mw *drawn[MW_DRAWS], *mw = NULL;
 	int n = 0;
 
+	if (!pd->context->ops.alloc_mw)
+		return verbs_unsupported();
 	while (n < MW_DRAWS) {
 		mw = pd->context->ops.alloc_mw(pd, type);
 		if (!mw || !verbs_moved || !verbs_window_known(mw->rkey))
@@ -120,17 +122,14 @@ static struct ibv_mw *alloc_new(struct ibv_pd *pd, enum ibv_mw_type type)
 
 struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	struct ibv_pd *real = shadow_pd(pd)->real;
 	struct shadow_mw *mw;
 
-	if (!real->context->ops.alloc_mw)
-		return verbs_unsupported();
 	fermata_device_enter();
 	mw = fermata_alloc(sizeof(*mw));
 	if (!mw)
 		errno = ENOMEM;
 	else
-		mw->real = alloc_new(real, type);
+		mw->real = alloc_new(shadow_pd(pd)->real, type);
 	if (mw && mw->real) {
 		mw->key = mw->real->rkey;
 		mw->pub = (struct ibv_mw){ .context = pd->context, .pd = pd, .rkey = mw->key, .handle = mw->real->handle, .type = type };
@@ -149,10 +148,11 @@ struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 int verbs_dealloc_mw(struct ibv_mw *p)
 {
 	struct shadow_mw *mw = shadow_mw(p);
-	struct ibv_mw *real = mw->real;
+	struct ibv_mw *real;
 	int r;
 
 	fermata_device_enter();
+	real = mw->real;
 	lock_acquire(&verbs_lock);
 	verbs_mw_remove(mw); /* first: the device may give its key to another at once */
 	lock_release(&verbs_lock);

@@ -92,28 +92,29 @@ static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ib
 	return pd ? &pd->pub : NULL;
 }
 
+static struct ibv_td *real_domain(struct ibv_context *real, struct ibv_td_init_attr *attr)
+{
+	struct ibv_td *(*alloc)(struct ibv_context *, struct ibv_td_init_attr *) = VERBS_REAL_OP(real, alloc_td);
+
+	return alloc ? alloc(real, attr) : verbs_unsupported();
+}
+
 int verbs_td_recreate(struct shadow_context *c, struct shadow_td *td)
 {
-	struct ibv_td *(*alloc)(struct ibv_context *, struct ibv_td_init_attr *) = VERBS_REAL_OP(c->real, alloc_td);
-
-	td->real = alloc ? VERBS_DEVICE(alloc(c->real, &td->attr)) : verbs_unsupported();
+	td->real = VERBS_DEVICE(real_domain(c->real, &td->attr));
 	return td->real ? 0 : fermata_fail(-errno, "a thread domain on %s cannot be made again (error %d)", c->device->pub.name, errno);
 }
 
 static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
 {
-	struct ibv_context *real = shadow_context(context)->real;
-	struct ibv_td *(*alloc)(struct ibv_context *, struct ibv_td_init_attr *) = VERBS_REAL_OP(real, alloc_td);
 	struct shadow_td *td;
 
-	if (!alloc)
-		return verbs_unsupported();
 	fermata_device_enter();
 	td = fermata_alloc(sizeof(*td));
 	if (!td)
 		errno = ENOMEM;
 	else
-		td->real = alloc(real, attr);
+		td->real = real_domain(shadow_context(context)->real, attr);
 	if (td && td->real) {
 		td->pub.context = context;
 		td->attr = *attr;
@@ -129,13 +130,17 @@ static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_a
 static int dealloc_td(struct ibv_td *p)
 {
 	struct shadow_td *td = shadow_td(p);
-	int (*dealloc)(struct ibv_td *) = VERBS_REAL_OP(td->real->context, dealloc_td);
-	int r = dealloc ? VERBS_DEVICE(dealloc(td->real)) : EOPNOTSUPP;
+	int (*dealloc)(struct ibv_td *);
+	int r;
 
+	fermata_device_enter();
+	dealloc = VERBS_REAL_OP(td->real->context, dealloc_td);
+	r = dealloc ? dealloc(td->real) : EOPNOTSUPP;
 	if (!r) {
 		verbs_list_del(&td->link);
 		fermata_free(td);
 	}
+	fermata_device_leave();
 	return r;
 }
 

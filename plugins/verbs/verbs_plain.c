@@ -28,9 +28,8 @@ int verbs_plain_quiesce(void)
 
 /* ---- operations of the context that only need the device's object ---- */
 
-static int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *list, uint32_t n)
+static int real_advise(struct ibv_pd *real, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *list, uint32_t n)
 {
-	struct ibv_pd *real = shadow_pd(pd)->real;
 	int (*advise)(struct ibv_pd *, enum ibv_advise_mr_advice, uint32_t, struct ibv_sge *, uint32_t) =
 		VERBS_REAL_OP(real->context, advise_mr);
 	int r = 0;
@@ -38,22 +37,31 @@ static int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32
 	if (!advise)
 		return EOPNOTSUPP;
 	if (!verbs_moved || !n)
-		return VERBS_DEVICE(advise(real, advice, flags, list, n));
+		return advise(real, advice, flags, list, n);
 	for (uint32_t i = 0; !r && i < n; i++) {
 		struct ibv_sge one;
 
 		verbs_sges_real(&one, &list[i], 1);
-		r = VERBS_DEVICE(advise(real, advice, flags, &one, 1));
+		r = advise(real, advice, flags, &one, 1);
 	}
 	return r;
 }
 
-static int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
+static int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *list, uint32_t n)
 {
-	struct ibv_context *real = shadow_context(context)->real;
+	return VERBS_DEVICE(real_advise(shadow_pd(pd)->real, advice, flags, list, n));
+}
+
+static int real_values(struct ibv_context *real, struct ibv_values_ex *values)
+{
 	int (*query)(struct ibv_context *, struct ibv_values_ex *) = VERBS_REAL_OP(real, query_rt_values);
 
-	return query ? VERBS_DEVICE(query(real, values)) : EOPNOTSUPP;
+	return query ? query(real, values) : EOPNOTSUPP;
+}
+
+static int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
+{
+	return VERBS_DEVICE(real_values(shadow_context(context)->real, values));
 }
 
 void verbs_plain_fill(struct verbs_context *v)

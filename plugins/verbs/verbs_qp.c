@@ -290,18 +290,16 @@ EXPORT int ibv_modify_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask)
 	return r;
 }
 
-EXPORT int ibv_query_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+static int query_qp(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
-	struct shadow_qp *qp = shadow_qp(p);
 	int r;
 
-	VERBS_PASS(ibv_query_qp, EOPNOTSUPP, p, attr, mask, init);
 	if (!qp->real) { /* of a process that is gone */
 		*attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR, .cur_qp_state = IBV_QPS_ERR };
 		*init = qp->init;
 		return 0;
 	}
-	r = VERBS_DEVICE(verbs_backend.ibv_query_qp(qp->real, attr, mask, init));
+	r = verbs_backend.ibv_query_qp(qp->real, attr, mask, init);
 	if (r)
 		return r;
 	attr->cap = qp->init.cap;
@@ -314,6 +312,12 @@ EXPORT int ibv_query_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask, st
 	*init = qp->init;
 	qp->pub.state = attr->qp_state;
 	return 0;
+}
+
+EXPORT int ibv_query_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+	VERBS_PASS(ibv_query_qp, EOPNOTSUPP, p, attr, mask, init);
+	return VERBS_DEVICE(query_qp(shadow_qp(p), attr, mask, init));
 }
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *p)

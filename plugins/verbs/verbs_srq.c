@@ -76,11 +76,16 @@ static struct ibv_srq *real_create(struct shadow_srq *srq, struct ibv_context *r
 
 #define EXTENDED (uint32_t)(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ)
 
+static int real_number(struct ibv_srq *real, uint32_t *ret)
+{
+	int (*get)(struct ibv_srq *, uint32_t *) = VERBS_REAL_OP(real->context, get_srq_num);
+
+	return get ? get(real, ret) : EOPNOTSUPP;
+}
+
 int verbs_srq_number(const struct shadow_srq *srq, uint32_t *ret)
 {
-	int (*get)(struct ibv_srq *, uint32_t *) = VERBS_REAL_OP(srq->real->context, get_srq_num);
-
-	return get ? VERBS_DEVICE(get(srq->real, ret)) : EOPNOTSUPP;
+	return VERBS_DEVICE(real_number(srq->real, ret));
 }
 
 /* One whose number is none that a peer may still know for another queue: as verbs_qp_create_new. */

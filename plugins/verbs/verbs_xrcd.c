@@ -44,24 +44,25 @@ static int file_note(struct shadow_xrcd *x, const struct ibv_xrcd_init_attr *att
 	return 0;
 }
 
+static struct ibv_xrcd *real_domain(struct ibv_context *real, struct ibv_xrcd_init_attr *attr)
+{
+	struct ibv_xrcd *(*open)(struct ibv_context *, struct ibv_xrcd_init_attr *) = VERBS_REAL_OP(real, open_xrcd);
+
+	return open ? open(real, attr) : verbs_unsupported();
+}
+
 static struct ibv_xrcd *open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr)
 {
-	struct ibv_context *real = shadow_context(context)->real;
-	struct ibv_xrcd *(*open)(struct ibv_context *, struct ibv_xrcd_init_attr *) = VERBS_REAL_OP(real, open_xrcd);
 	struct shadow_xrcd *x;
 
-	if (!open)
-		return verbs_unsupported();
 	fermata_device_enter();
 	x = fermata_alloc(sizeof(*x));
 	if (!x)
 		errno = ENOMEM;
-	else
-		x->real = open(real, attr);
-	if (x && x->real && attr->comp_mask & IBV_XRCD_INIT_ATTR_FD && file_note(x, attr)) {
-		x->real = NULL;
+	else if (attr->comp_mask & IBV_XRCD_INIT_ATTR_FD && file_note(x, attr))
 		errno = EBADF;
-	}
+	else
+		x->real = real_domain(shadow_context(context)->real, attr);
 	if (x && x->real) {
 		x->pub.context = context;
 		verbs_list_add(&shadow_context(context)->xrcds, &x->link);
@@ -76,10 +77,11 @@ static struct ibv_xrcd *open_xrcd(struct ibv_context *context, struct ibv_xrcd_i
 static int close_xrcd(struct ibv_xrcd *xrcd)
 {
 	struct shadow_xrcd *x = shadow_xrcd(xrcd);
-	int (*close)(struct ibv_xrcd *) = VERBS_REAL_OP(x->real->context, close_xrcd);
+	int (*close)(struct ibv_xrcd *);
 	int r;
 
 	fermata_device_enter();
+	close = VERBS_REAL_OP(x->real->context, close_xrcd);
 	r = close ? close(x->real) : EOPNOTSUPP;
 	if (!r) {
 		verbs_list_del(&x->link);
@@ -163,7 +165,6 @@ int verbs_xrcd_settle(const struct shadow_xrcd *x)
 
 int verbs_xrcd_recreate(struct shadow_context *c, struct shadow_xrcd *x)
 {
-	struct ibv_xrcd *(*open)(struct ibv_context *, struct ibv_xrcd_init_attr *) = VERBS_REAL_OP(c->real, open_xrcd);
 	struct ibv_xrcd_init_attr attr = x->attr;
 	int fd = -1, r;
 
@@ -174,7 +175,7 @@ int verbs_xrcd_recreate(struct shadow_context *c, struct shadow_xrcd *x)
 		attr.fd = fd;
 	}
 	fermata_device_enter();
-	x->real = open ? open(c->real, &attr) : verbs_unsupported();
+	x->real = real_domain(c->real, &attr);
 	r = errno;
 	fermata_device_leave();
 	if (fd >= 0)

@@ -23,7 +23,8 @@ ALL_MODES = 'bare,continue,restart,rounds,random'
 SPECIAL_MODES = {
     'refuse': 'refuse',
     'stdio': ALL_MODES + ',tty,file',
-    'verbs_mesh': 'continue,restart,rounds,random',  # there is no device without fermata
+    'verbs_churn': 'continue,restart,rounds,random',  # there is no device without fermata
+    'verbs_mesh': 'continue,restart,rounds,random',
 }
 REFUSED = ['inotify', 'stale_epoll', 'part', 'semaphores', 'queue', 'netlink', 'lease', 'timer']
 # Run by root and in a bare user namespace as well.
