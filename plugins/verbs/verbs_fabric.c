@@ -16,8 +16,14 @@
  * The tables change at a restart only, while the program stands still, but for one word: a released region's local key is made
  * to mean nothing.
  *
- * Every process learns the whole job's table: 8 bytes a region and 16 a queue pair. Names of queue pairs that are not connected yet are
- * needed by processes that cannot be foreseen.
+ * Every process learns the whole job's table: 8 bytes a region and 16 a queue pair. A name can be told long before it is used, and then those who need it
+ * cannot be foreseen: they may have no queue pair, no device open, not even have looked for one.
+ *
+ *      a   makes QP 7, tells 7                          | QP 7 is 9 now
+ *      b   listens; 7 lies in its socket, or its memory | reads 7, opens a device, makes a QP, connects it to 7
+ *
+ * The number in b's hand is of a life before its first device. A listener of rdma_cm is such a b: librdmacm opens the device with the first request. Without the table
+ * its sends would go to nobody, or to who has drawn 7 since, until their retries are used up. And what b makes must not be called 7 either.
  */
 #include "plugins/verbs/verbs_internal.h"
 #include "plugins/verbs/verbs_table.h"

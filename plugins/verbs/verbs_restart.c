@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The restart: every shadow gets a new object of the device, in the order in which they depend on each other.
+ * The restart: every shadow gets a new object of the device, in the order in which they depend on each other. Who has none learns the names (verbs_fabric.c).
  *
  *   RECREATE    device, context, TD, XRCD, DM, PD, MR, MW (type 1: bound), channel, CQ, SRQ, QP (to INIT); publish what the old names mean now
  *   RECONNECT   learn everybody's names; arm or raise events; AH; receives; QP to RTR, RTS with the newest attributes, MW of type 2 bound
@@ -89,9 +89,9 @@ int verbs_recreate(const void *record, size_t len)
 	struct shadow_context *c;
 	int r;
 
-	if (list_empty(&verbs_devices))
-		return 0;
 	verbs_moved = 1;
+	if (list_empty(&verbs_devices))
+		return verbs_fabric_publish();
 	r = verbs_backend_renew();
 	if (!r && !verbs_backend.soft)
 		r = fermata_libc_borrow();
@@ -184,8 +184,6 @@ int verbs_reconnect(void)
 	struct shadow_ah *ah;
 	int r;
 
-	if (list_empty(&verbs_contexts))
-		return 0;
 	r = verbs_fabric_learn();
 	for_each_context(c) {
 		list_each(cq, &c->cqs, link)

@@ -24,6 +24,7 @@ SPECIAL_MODES = {
     'refuse': 'refuse',
     'stdio': ALL_MODES + ',tty,file',
     'verbs_churn': 'continue,restart,rounds,random',  # there is no device without fermata
+    'verbs_late': 'continue,restart,rounds,random',
     'verbs_mesh': 'continue,restart,rounds,random',
 }
 REFUSED = ['inotify', 'stale_epoll', 'part', 'semaphores', 'queue', 'netlink', 'lease', 'timer']
@@ -101,7 +102,7 @@ def script_items(stage, suite, name='test-*'):
 
 
 def long_items(stage):
-    scripts = ('test-jobs', 'test-hosts-jobs', 'test-softrdma', 'test-cm-jobs')
+    scripts = ('test-jobs', 'test-hosts-jobs', 'test-softrdma')
     mesh = [stage.top / 'tests/lib/driver', '--modes', SPECIAL_MODES['verbs_mesh'], stage.top / 'tests/feature/feature_verbs_mesh', '64']
     return [Item('feature', mesh, exclusive=True), *(Item('rdma', [stage.top / 'tests/rdma' / s, '--long'], exclusive=True, limit=6 * 3600)
             for s in scripts)]
