@@ -77,6 +77,7 @@ class Job(Two):
         self.running = [self.server(self.words(self.case.server), self.port if self.case.tcp else None, env=self.env)]
 
     def connect(self, front=()):
+        self.joined = False
         self.client = self.start('client', [*front, *self.words(self.case.client)], env=self.env)
         self.running.append(self.client)
 
@@ -84,6 +85,15 @@ class Job(Two):
         return any(p.ended() for p in self.running)
 
     def checkpoint(self):
+        """The first is of both programs: what was taken before the client has joined the job could not bring it back, and its server would wait for ever."""
+        wait_for(self.both_taken, 'the client does not join the job', period=0)
+
+    def both_taken(self):
+        self.take()
+        self.joined = self.joined or len(self.job.images()) > 1
+        return self.joined
+
+    def take(self):
         try:
             self.job.checkpoint()
         except Failure as e:
