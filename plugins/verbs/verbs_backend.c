@@ -6,7 +6,8 @@
  * `--rdma auto` takes the system's libibverbs when the kernel shows a device, else softrdma. The system's library is opened as
  * libibverbs-real.so.1 where `fermata launch` has laid that name beside our shim, because there libibverbs.so.1 is the shim.
  *
- * A restart may have to go on with softrdma where there was a system's library (--rdma), but cannot load anything: so both are loaded then.
+ * A restart may have to go on with softrdma where there was a system's library (--rdma), at a time when libc cannot be had: so both are loaded then. The
+ * other way round the system's library is loaded by the restart itself, which libc has been lent to (fermata_libc_borrow).
  *
  * Loading takes libc's and the dynamic linker's locks, which a stopped thread may hold: it happens outside fermata_enter/leave.
  */
@@ -17,7 +18,7 @@
 
 struct verbs_backend verbs_backend;
 
-static struct verbs_backend spare; /* softrdma beside a system's library, not used but after a restart */
+static struct verbs_backend spare; /* the other one, if it is loaded: not used but after a restart */
 static struct lock load_lock;
 static _Atomic int load_state; /* 0: not tried, 1: loaded, else -errno */
 
@@ -105,13 +106,31 @@ int verbs_backend_load(void)
 	return load_state == 1 ? 0 : load_state;
 }
 
+/* A kernel's device is taken instead of softrdma when it is asked for; softrdma where no such device is. */
+static int want_other(void)
+{
+	const char *option = fermata_option_rdma();
+
+	return verbs_backend.soft ? option && strcmp(option, "system") == 0 : !want_system();
+}
+
 int verbs_backend_renew(void)
 {
-	if (load_state != 1 || verbs_backend.soft || want_system())
+	struct verbs_backend before = verbs_backend;
+	int r = 0, other = load_state == 1 && want_other();
+
+	if (load_state != 1)
 		return 0;
+	if (other ? before.soft : !before.soft)
+		r = fermata_libc_borrow();
+	if (r || !other)
+		return r;
+	if (before.soft && !spare.handle && backend_open(&spare, 0))
+		return fermata_fail(-ENODEV, "the library of the kernel's RDMA devices (libibverbs.so.1) cannot be loaded; --rdma soft does without");
 	if (!spare.ibv_open_device)
 		return fermata_fail(-ENODEV, "softrdma was not there when the job was launched: restart on a host with the RDMA device");
 	verbs_backend = spare;
+	spare = before;
 	return 0;
 }
 

@@ -128,8 +128,12 @@ int verbs_cm_hold(void)
 
 int verbs_cm_recreate(void)
 {
-	int r = saved ? VERBS_DEVICE(verbs_backend.softrdma_cm_load(saved->bytes, saved->length)) : 0;
+	int r;
 
+	if (saved && !verbs_backend.softrdma_cm_load)
+		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm channels of softrdma, which no kernel's device can go on with: --rdma soft",
+				    fermata_pid());
+	r = saved ? VERBS_DEVICE(verbs_backend.softrdma_cm_load(saved->bytes, saved->length)) : 0;
 	if (r == -EADDRINUSE)
 		return fermata_fail(r, "a port of rdma_cm that process %u had is taken by another program", fermata_pid());
 	return r ? fermata_fail(r, "the rdma_cm channels cannot be made again (errno %d)", -r) : 0;

@@ -55,6 +55,9 @@ static int raise_all(struct shadow_context *c)
 {
 	int r = 0;
 
+	if (c->events_count && !verbs_backend.softrdma_async_raise)
+		return fermata_fail(-EOPNOTSUPP, "%s had events that the program has not read yet, and only softrdma can tell them again: --rdma soft",
+				    c->device->pub.name);
 	for (uint32_t i = 0; !r && i < c->events_count; i++) {
 		struct ibv_async_event e = real_event(&c->events[i]);
 

@@ -59,6 +59,8 @@ static int refill(void)
 
 static void restarted(void)
 {
+	if (verbs_backend.handle && !verbs_backend.soft)
+		fermata_libc_reserve(1); /* from now on: the life before may have been softrdma's */
 	fermata_libc_return(verbs_backend.handle);
 }
 

@@ -93,8 +93,6 @@ int verbs_recreate(const void *record, size_t len)
 	if (list_empty(&verbs_devices))
 		return verbs_fabric_publish();
 	r = verbs_backend_renew();
-	if (!r && !verbs_backend.soft)
-		r = fermata_libc_borrow();
 	if (!r)
 		r = hold_numbers();
 	if (!r)
