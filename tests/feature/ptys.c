@@ -192,8 +192,10 @@ int main(void)
 	unsigned char raw_written = 0, raw_read = 0;
 	unsigned long sent = 0, heard = 0;
 	struct termios t;
-	pid_t job, shell = start(&master, &job);
+	pid_t job, shell;
 
+	signal(SIGHUP, SIG_DFL); /* it may come from nohup */
+	shell = start(&master, &job);
 	CHECK(job > 0 && job != shell);
 	raw_master = open_terminal(&raw_slave);
 	CHECK(tcgetattr(raw_slave, &t) == 0);
