@@ -9,7 +9,7 @@ struct thread_block;
 
 /* ---- libc_state.c ---- */
 void libc_resolve(void); /* with the table of interposed functions */
-void libc_forked(void);
+void libc_probe_forget(void); /* after a fork or a restart: there is none */
 /* Writes what libc keeps of a thread's identity where libc looks for it; in the thread itself. */
 void libc_thread_number(char *tcb);
 /* In the checkpoint thread: libc's thread state, if libc_probe has found that it can be had. */
@@ -18,7 +18,7 @@ void libc_thread_begin(const struct thread_block *b);
 void libc_probe_begin(void);
 bool libc_probe(void);
 void libc_probe_again(void); /* they run: before the next attempt */
-void libc_probe_release(void); /* the attempt is given up */
+void libc_probe_release(void); /* the attempt is given up: it is to hold nothing, and to end */
 int libc_probe_tid(void);
 int libc_name_the_cause(void);
 /* No lock of libc was held by a stopped thread when the image was written. */

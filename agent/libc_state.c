@@ -13,6 +13,9 @@
  *			as for threads that end (stop.c): an image is written only when all of them are free. So they are at its restart. From the second
  *			attempt on the probe has the linker's lock before anybody is stopped, or a program that loads libraries all the time would
  *			hardly ever be met without it. (Only that lock: a child that is forked meanwhile gets it anew from libc; nobody but dlopen waits for it.)
+ *			A probe of an attempt that was given up takes no further lock, and ends as soon as it has the one that it waits for. libc takes a program
+ *			for one with a single thread, whatever the agent has, and unlocks in it without a wake-up. So who waits is woken by us: the program by the
+ *			probe, the probe at the next stop; and the lock is not held beforehand there: what libc does instead of an atomic exchange would not see it.
  *   malloc		no lock tells: a program with one thread is cut in malloc while it holds none, and not every malloc is libc's. So until the
  *			program goes on, malloc is another function (libc_borrow.c).
  *   state of its own	drivers, devices, which are in memory of the program's: libibverbs is not called in the checkpoint thread before the restart, the
@@ -41,11 +44,12 @@
 #include "agent/thread.h"
 
 #define PROBE_NS 20000000u
-#define HOLD_NS 300000000u
+#define HOLD_NS 300000000
 #define SOFT_TRIES 5u /* of a job whose device needs no libc */
 #define DTV_ENTRIES (THREAD_DTV / sizeof(struct dtv))
 
 enum want { WANT_NOT, WANT_PERHAPS, WANT_SURELY };
+enum { PROBE_WAITS, PROBE_GOES, PROBE_ENDS }; /* libc.go */
 
 /* An element of a thread's dtv: the first holds how many follow, the second, at which the tcb points, a generation. */
 struct dtv {
@@ -56,6 +60,7 @@ struct dtv {
 /* Where struct pthread has the thread's number: libc tells debuggers, as { bits, elements, offset }. NULL: it does not. */
 static const uint32_t *tid_place;
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern char __libc_single_threaded __attribute__((weak)); /* glibc 2.32 */
 
 /* Of the dynamic linker and of libc; not in any header. */
 static struct {
@@ -71,7 +76,7 @@ static struct {
 	bool failed;		 /* in this stop */
 	uint32_t tries;
 	struct thread_block probe;
-	_Atomic uint32_t held, go; /* futexes: the probe has the linker's lock; everybody stands */
+	_Atomic uint32_t held, go; /* futexes: the probe has the linker's lock; what it is to do then */
 	pthread_mutex_t *linker; /* NULL: not found */
 	char at[32];		 /* which lock the probe is at */
 } libc;
@@ -156,7 +161,7 @@ void fermata_libc_reserve(int surely)
 	atomic_store(&libc.want, want);
 }
 
-void libc_forked(void)
+void libc_probe_forget(void)
 {
 	libc.probe.thread.tid = 0;
 }
@@ -202,26 +207,41 @@ static int first_object(struct dl_phdr_info *info, size_t size, void *arg)
 
 #define AT(lock) memcpy(libc.at, lock, sizeof(lock))
 
-static void probe_main(void *arg)
+static void linker_unlock(void)
+{
+	if (!libc.linker)
+		return;
+	private.mutex_unlock(libc.linker);
+	raw_futex((uint32_t *)&libc.linker->__data.__lock, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
+}
+
+static void take_the_others(void *arg)
 {
 	Dl_info info;
 
+	dladdr(arg, &info);
+	dl_iterate_phdr(first_object, NULL);
+	fill(&libc.probe);
+	if (atomic_load(&libc.go) != PROBE_GOES)
+		return;
+	AT("that of all streams");
+	private.list_lock();
+	private.list_unlock();
+}
+
+static void probe_main(void *arg)
+{
 	AT("the dynamic linker's");
 	libc_thread_number(thread_block_tcb(&libc.probe));
 	if (libc.linker)
 		private.mutex_lock(libc.linker);
 	atomic_store(&libc.held, 1);
 	raw_futex((uint32_t *)&libc.held, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
-	while (!atomic_load(&libc.go))
-		raw_futex((uint32_t *)&libc.go, FUTEX_WAIT_PRIVATE, 0, NULL, 0);
-	if (libc.linker)
-		private.mutex_unlock(libc.linker);
-	dladdr(arg, &info);
-	dl_iterate_phdr(first_object, NULL);
-	fill(&libc.probe);
-	AT("that of all streams");
-	private.list_lock();
-	private.list_unlock();
+	while (atomic_load(&libc.go) == PROBE_WAITS)
+		raw_futex((uint32_t *)&libc.go, FUTEX_WAIT_PRIVATE, PROBE_WAITS, NULL, 0);
+	linker_unlock();
+	if (atomic_load(&libc.go) == PROBE_GOES)
+		take_the_others(arg);
 }
 
 /* Until @word is @value no more, for so long. */
@@ -256,10 +276,22 @@ static bool probe_start(uint32_t go)
 	return !thread_block_prepare(&libc.probe) && !thread_block_run(&libc.probe, true, probe_main, (void *)probe_main);
 }
 
-static void probe_go(void)
+static void probe_tell(uint32_t go)
 {
-	atomic_store(&libc.go, 1);
+	atomic_store(&libc.go, go);
 	raw_futex((uint32_t *)&libc.go, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
+}
+
+/* Whatever lock it waits for. */
+static void probe_wake(void)
+{
+	struct stop_thread t = { .tid = libc_probe_tid() };
+
+	if (!t.tid)
+		return;
+	call_note(&t);
+	if (t.call == SYS_futex)
+		raw_futex((uint32_t *)t.args[0], FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, 0);
 }
 
 void libc_probe_begin(void)
@@ -269,16 +301,17 @@ void libc_probe_begin(void)
 }
 
 /*
- * One that an earlier attempt has left waiting has taken some locks before this stop: it says nothing of them now. One that waits to be told has
- * taken none but the linker's, which it has.
+ * One that an earlier attempt has left waiting for a lock says nothing of those that it has taken before this stop. One that is still to be told has taken
+ * none but the linker's, which then nobody else has.
  */
 static bool probe_passes(void)
 {
-	if (libc_probe_tid() && atomic_load(&libc.held) && !atomic_load(&libc.go)) {
-		probe_go();
+	probe_wake();
+	if (libc_probe_tid() && atomic_load(&libc.go) == PROBE_WAITS) {
+		probe_tell(PROBE_GOES);
 		return probe_ended(PROBE_NS);
 	}
-	return probe_ended(PROBE_NS) && probe_start(1) && probe_ended(PROBE_NS);
+	return probe_ended(PROBE_NS) && probe_start(PROBE_GOES) && probe_ended(PROBE_NS);
 }
 
 bool libc_probe(void)
@@ -289,21 +322,35 @@ bool libc_probe(void)
 		return true;
 	libc.free = probe_passes();
 	libc.failed |= !libc.free;
-	return libc.free || (want == WANT_PERHAPS && ++libc.tries >= SOFT_TRIES);
+	if (libc.free)
+		return true;
+	libc_probe_release();
+	return want == WANT_PERHAPS && ++libc.tries >= SOFT_TRIES;
+}
+
+/* Without touching it: see above. */
+static void await_unlocked(void)
+{
+	const struct timespec step = { 0, 1000000 };
+
+	for (int i = 0; i < HOLD_NS / step.tv_nsec && __atomic_load_n(&libc.linker->__data.__lock, __ATOMIC_ACQUIRE); i++)
+		RAW2(SYS_nanosleep, &step, NULL);
 }
 
 void libc_probe_again(void)
 {
 	if (!libc.failed || !libc.linker)
 		return;
-	if (probe_ended(HOLD_NS) && probe_start(0))
+	if (&__libc_single_threaded && __libc_single_threaded)
+		await_unlocked();
+	else if (probe_ended(HOLD_NS) && probe_start(PROBE_WAITS))
 		await_change((uint32_t *)&libc.held, 0, FUTEX_WAIT_PRIVATE, HOLD_NS);
 }
 
 void libc_probe_release(void)
 {
-	if (libc_probe_tid() && !atomic_load(&libc.go))
-		probe_go();
+	if (libc_probe_tid())
+		probe_tell(PROBE_ENDS);
 }
 
 int libc_probe_tid(void)

@@ -133,7 +133,7 @@ static void fork_child(void)
 	memset(&fermata_thread, 0, sizeof(fermata_thread));
 	agent.link_lock = (struct lock){ 0 };
 	libc_heap_unlock();
-	libc_forked();
+	libc_probe_forget();
 	lock_release(&agent_arena.lock);
 	device_unlock();
 	device_threads_forget();

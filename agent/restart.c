@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "agent/device.h"
+#include "agent/libc.h"
 
 static int connect_again(void)
 {
@@ -53,6 +54,7 @@ void agent_restarted(void)
 	agent.link_lock = (struct lock){ 0 };
 	device_forget();
 	device_threads_forget();
+	libc_probe_forget();
 	vdso_restarted(r->vdso_start);
 	lazy_restarted();
 	stop_await_restarted();

@@ -336,7 +336,11 @@ int stop_lend(int (*fn)(void *), void *arg)
 
 void stop_await_asleep(void)
 {
+	int probe = libc_probe_tid(); /* it may wait for a lock whose holder stands; then it holds none */
+
 	stop_await_one(agent.watch_tid);
+	if (probe)
+		stop_await_one(probe);
 	for (uint32_t i = 0; i < stop.count; i++)
 		if (atomic_load(&stop.table[i]->state) == STOP_STOPPED)
 			stop_await_one(stop.table[i]->tid);
