@@ -45,7 +45,8 @@
 #include "agent/wrap.h"
 
 #define TABLE_FIRST 64u
-#define FIRST_PATIENCE_NS 100000000u
+#define FIRST_PATIENCE_NS 100000000ull
+#define LAST_PATIENCE_NS 12800000000ull
 #define LEND 1u
 #define LENT_PENDING 1
 
@@ -304,7 +305,7 @@ int stop_all(uint32_t timeout_ms)
 
 	agent.drop_rights = false;
 	libc_probe_begin();
-	for (;; patience *= 2) {
+	for (;; patience += patience < LAST_PATIENCE_NS ? patience : 0) {
 		r = attempt(now + patience < limit ? now + patience : limit);
 		if (!r)
 			return 0;
