@@ -60,6 +60,7 @@ static struct {
 	uint32_t epoch;		  /* 31 bits */
 	struct stop_thread **table; /* slots do not move: handlers hold their addresses */
 	uint32_t count, room;
+	bool no_signals;	  /* in this attempt: the user has as many in queues as the limit lets be */
 } stop;
 
 static void wake(_Atomic uint32_t *word)
@@ -133,16 +134,12 @@ static void handler(int sig, siginfo_t *info, void *context)
 static int ask(struct stop_thread *t, uint32_t slot, uint32_t epoch)
 {
 	siginfo_t info;
-	int r;
 
 	memset(&info, 0, sizeof(info));
 	info.si_code = SI_QUEUE;
 	info.si_pid = (int)agent.pid;
 	info.si_value.sival_ptr = (void *)((uint64_t)epoch << 32 | slot);
-	do
-		r = (int)RAW4(SYS_rt_tgsigqueueinfo, agent.pid, t->tid, agent.signal, &info);
-	while (r == -EAGAIN);
-	return r;
+	return (int)RAW4(SYS_rt_tgsigqueueinfo, agent.pid, t->tid, agent.signal, &info);
 }
 
 /* The slow path of fermata_leave: the stop that was put off comes now. */
@@ -201,6 +198,7 @@ static int ask_slot(struct pass *pass, struct stop_thread *t, uint32_t slot)
 	atomic_store(&t->state, STOP_ASKED);
 	call_note(t);
 	r = ask(t, slot, stop.epoch);
+	stop.no_signals |= r == -EAGAIN;
 	if (r == -ESRCH)
 		atomic_store(&t->state, STOP_GONE);
 	else if (r < 0)
@@ -253,6 +251,8 @@ static void name_the_missing(void)
 {
 	int found = libc_name_the_cause();
 
+	if (!found && stop.no_signals)
+		found = fermata_fail(-EAGAIN, "no signal can be queued to the threads of process %u: raise the limit of pending signals (ulimit -i)", agent.pid);
 	for (uint32_t i = 0; i < stop.count && !found; i++)
 		if (atomic_load(&stop.table[i]->state) == STOP_ASKED)
 			found = fermata_fail(-ETIMEDOUT, "thread %d does not stop: it sleeps in the kernel and takes no signal", stop.table[i]->tid);
@@ -265,6 +265,7 @@ static int attempt(uint64_t limit)
 
 	stop.epoch = stop.epoch < UINT32_MAX >> 1 ? stop.epoch + 1 : 1;
 	stop.count = 0;
+	stop.no_signals = false;
 	stop.events = stop.arrived = 0;
 	atomic_store(&stop.word, stop.epoch << 1);
 	for (;;) {
