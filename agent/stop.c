@@ -58,7 +58,7 @@ static struct {
 	int (*lend)(void *);
 	void *lend_arg;
 	uint32_t epoch;		  /* 31 bits */
-	struct stop_thread **table; /* slots do not move: handlers hold their addresses */
+	struct stop_thread **table; /* slots do not move: handlers hold their addresses; nor do tables end, in which they look these up */
 	uint32_t count, room;
 	bool no_signals;	  /* in this attempt: the user has as many in queues as the limit lets be */
 } stop;
@@ -159,11 +159,13 @@ static struct stop_thread *slot_new(int tid)
 
 	if (stop.count == stop.room) {
 		uint32_t room = stop.room ? stop.room * 2 : TABLE_FIRST;
-		struct stop_thread **more = arena_realloc(&agent_arena, stop.table, room * sizeof(*more));
+		struct stop_thread **more = arena_alloc(&agent_arena, room * sizeof(*more));
 
 		if (!more)
 			return NULL;
-		memset(more + stop.room, 0, (room - stop.room) * sizeof(*more));
+		memset(more, 0, room * sizeof(*more));
+		if (stop.count)
+			memcpy(more, stop.table, stop.count * sizeof(*more));
 		stop.table = more;
 		stop.room = room;
 	}
