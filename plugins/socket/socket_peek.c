@@ -232,12 +232,12 @@ static int peek_packets(int fd, uint64_t ino, struct socket_messages *b)
 /* ---- streams ---- */
 
 /*
- * How many of the @n bytes at @at come before those that carry descriptors. A shorter look would not tell: it shows the descriptors of
+ * How many of the @n bytes at @at, which @bytes are, come before those that carry descriptors. A shorter look would not tell: it shows the descriptors of
  * what comes next, too. But what cannot be copied whole is not shown, so here the last byte has nowhere to go.
  */
-static size_t plain_bytes(int fd, size_t at, char *scratch, size_t n)
+static size_t plain_bytes(int fd, size_t at, char *bytes, size_t n)
 {
-	struct iovec v[2] = { { scratch, n - 1 }, { NULL, 1 } };
+	struct iovec v[2] = { { bytes, n - 1 }, { NULL, 1 } };
 	struct msghdr m = { .msg_iov = v, .msg_iovlen = 2 };
 	long got;
 
@@ -248,40 +248,42 @@ static size_t plain_bytes(int fd, size_t at, char *scratch, size_t n)
 	return got > 0 ? (size_t)got : 0;
 }
 
-static int add_bytes(struct socket_messages *b, const struct peek *p, uint32_t fd_count, const char *bytes, size_t n)
+/*
+ * What lies at @at, a piece at most: plain bytes, or from their first on such as carry descriptors, all of them (they are one buffer of the kernel's,
+ * which is smaller than a piece): in a second look the rest would come with the same descriptors again.
+ */
+static int look_stream(int fd, size_t at, char *piece, struct peek *p)
 {
-	char *to;
-	int r = n ? add(b, p, fd_count, n, &to) : 0;
+	int r = socket_set_int(fd, SOL_SOCKET, SO_PEEK_OFF, (int)at);
+	size_t plain;
 
-	if (!r && n)
-		memcpy(to, bytes, n);
+	look(fd, piece, STREAM_PIECE, p);
+	plain = p->fd_count ? plain_bytes(fd, at, piece, (size_t)p->got) : 0;
+	if (!plain)
+		return r;
+	close_all(p);
+	p->fd_count = 0;
+	p->got = (long)plain;
 	return r;
 }
 
 static int peek_stream(int fd, struct socket_messages *b)
 {
-	char *piece = fermata_alloc(STREAM_PIECE), *scratch = fermata_alloc(STREAM_PIECE);
-	int r = piece && scratch ? 0 : -ENOMEM;
-	size_t at = 0;
-	struct peek p;
+	char *piece = fermata_alloc(STREAM_PIECE), *to;
+	int r = piece ? 0 : -ENOMEM;
+	struct peek p = { 0 };
 
-	while (!r) {
-		size_t plain;
-
-		r = socket_set_int(fd, SOL_SOCKET, SO_PEEK_OFF, (int)at);
-		look(fd, piece, STREAM_PIECE, &p);
+	for (size_t at = 0; !r; at += (size_t)p.got) {
+		r = look_stream(fd, at, piece, &p);
 		close_all(&p);
 		if (r || p.got <= 0)
 			break;
 		p.name.length = 0;
-		plain = p.fd_count ? plain_bytes(fd, at, scratch, (size_t)p.got) : (size_t)p.got;
-		r = p.cut ? -EMFILE : add_bytes(b, &p, 0, piece, plain);
+		r = p.cut ? -EMFILE : add(b, &p, p.fd_count, (size_t)p.got, &to);
 		if (!r)
-			r = add_bytes(b, &p, p.fd_count, piece + plain, (size_t)p.got - plain);
-		at += (size_t)p.got;
+			memcpy(to, piece, (size_t)p.got);
 	}
 	fermata_free(piece);
-	fermata_free(scratch);
 	return r ? r : p.got < 0 && p.got != -EAGAIN ? (int)p.got : 0;
 }
 
@@ -321,14 +323,14 @@ static int each_of_packets(int fd, uint64_t ino, int (*take)(void *arg, int fd),
 static int each_of_stream(int fd, int (*take)(void *arg, int fd), void *arg)
 {
 	char *piece = fermata_alloc(STREAM_PIECE);
-	int r = piece ? socket_set_int(fd, SOL_SOCKET, SO_PEEK_OFF, 0) : -ENOMEM;
+	int r = piece ? 0 : -ENOMEM;
 	struct peek p;
 
-	while (!r) {
-		look(fd, piece, STREAM_PIECE, &p);
+	for (size_t at = 0; !r; at += (size_t)p.got) {
+		r = look_stream(fd, at, piece, &p);
 		if (p.got <= 0)
 			break;
-		r = take_each(&p, take, arg);
+		r = r ? r : take_each(&p, take, arg);
 	}
 	fermata_free(piece);
 	return r;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Descriptors that nobody holds: they were sent in a message and are not received yet. In unix sockets of each type, with bytes before and
- * behind them in a stream; a file with its offset, both ends of a pipe, one end of a connection, and a socket whose own queue
- * holds a descriptor. One of the sockets is held by a child as well; one sender is gone.
+ * behind them in a stream, in one so many that a look at the queue ends within what carries the descriptor; a file with its offset, both ends of a
+ * pipe, one end of a connection, and a socket whose own queue holds a descriptor. One of the sockets is held by a child as well; one sender is gone.
  */
 #include "feature.h"
 
@@ -10,7 +10,9 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-static int types[3][2], gone, child_pipe[2];
+#define MANY ((256u << 10) - 8)
+
+static int types[3][2], many[2], gone, child_pipe[2];
 static pid_t child;
 
 static void send_fds(int to, const char *text, const int *fds, unsigned int n)
@@ -126,6 +128,30 @@ static void get_all(const int fars[3])
 	}
 }
 
+static void put_many(void)
+{
+	static const char zeros[MANY];
+	int f = file(2), size = MANY;
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, many) == 0 && setsockopt(many[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) == 0);
+	CHECK(send(many[0], zeros, MANY, MSG_DONTWAIT) == MANY);
+	send_fds(many[0], "far behind, across", &f, 1);
+	CHECK(close(f) == 0);
+}
+
+static void check_many(void)
+{
+	static char buf[MANY];
+	char c;
+	int f;
+
+	CHECK(recv(many[1], buf, MANY, MSG_WAITALL) == MANY && buf[0] == 0 && buf[MANY - 1] == 0);
+	receive_fds(many[1], "far behind, across", 64, &f, 1);
+	CHECK(read(f, &c, 1) == 1 && c == '3' && close(f) == 0);
+	CHECK(recv(many[1], &c, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	CHECK(close(many[0]) == 0 && close(many[1]) == 0);
+}
+
 static void put_gone(void)
 {
 	int ends[2], f = file(3);
@@ -161,6 +187,7 @@ int main(void)
 	}
 	CHECK(close(child_pipe[0]) == 0);
 	put_gone();
+	put_many();
 	put_all(fars);
 	feature_ready();
 	do {
@@ -171,6 +198,7 @@ int main(void)
 	} while (feature_step());
 	get_all(fars);
 	check_gone();
+	check_many();
 	CHECK(open("/dev/null", O_RDONLY) < 64); /* nothing is left behind */
 	CHECK(close(child_pipe[1]) == 0 && waitpid(child, &status, 0) == child && status == 0);
 	return 0;
