@@ -157,7 +157,7 @@ static void socket_resume(void)
 static void socket_restarted(void)
 {
 	socket_flight_end();
-	socket_paths_end();
+	socket_datagrams_end();
 	socket_peek_forget();
 	socket_guards_forget();
 }

@@ -126,10 +126,11 @@ int socket_unix_drain(struct fermata_desc *d, struct socket_state *s, unsigned i
 int socket_datagram_peer(struct fermata_desc *d, struct socket_state *s, const struct socket_peer *peer);
 int socket_datagram_check(int fd, const struct socket_record *r, const struct socket_messages *all);
 int socket_datagram_refill(struct fermata_desc *d, const struct socket_record *r, const char *content);
-void socket_datagram_shut(int fd, const struct socket_record *r);
+int socket_datagram_shut(int fd, const struct socket_record *r);
 /* The file at @path goes when all connections are there. */
 int socket_path_passing(const char *path);
-void socket_paths_end(void);
+/* All queues are filled. */
+void socket_datagrams_end(void);
 
 /* ---- socket_udp.c ---- */
 int socket_udp_claim(struct socket_state *s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unix datagram sockets. Owns the list of the socket files that a restart makes for a moment.
+ * Unix datagram sockets. Owns, in a restart, the lists of the socket files that are made for a moment and of the sockets that may not send any more.
  *
  * Whoever knows a socket's name may send to it, so what matters is each one's own queue: it is looked at by who leads the socket, and at
  * a restart filled before the program runs. How two sockets are connected decides how they come back:
@@ -28,6 +28,12 @@ struct passing { /* a file at whose path there was none any more */
 };
 static struct passing *passings;
 
+struct mute { /* to be shut for sending when everybody's queue is full again: what it has sent before goes through it */
+	struct mute *next;
+	int fd; /* a copy */
+};
+static struct mute *mutes;
+
 int socket_path_passing(const char *path)
 {
 	struct passing *p = fermata_alloc(sizeof(*p));
@@ -40,8 +46,16 @@ int socket_path_passing(const char *path)
 	return 0;
 }
 
-void socket_paths_end(void)
+void socket_datagrams_end(void)
 {
+	while (mutes) {
+		struct mute *m = mutes;
+
+		mutes = m->next;
+		RAW2(SYS_shutdown, m->fd, SHUT_WR);
+		raw_close(m->fd);
+		fermata_free(m);
+	}
 	while (passings) {
 		struct passing *p = passings;
 
@@ -134,11 +148,19 @@ int socket_datagram_refill(struct fermata_desc *d, const struct socket_record *r
 	return put_range(d, r, content, foreign, r->content_length);
 }
 
-/* The flags of shutdown(2), after all has been put back. */
-void socket_datagram_shut(int fd, const struct socket_record *r)
+/* The flags of shutdown(2), after all has been put back here. */
+int socket_datagram_shut(int fd, const struct socket_record *r)
 {
+	struct mute *m;
+
 	if (r->flags & SOCKET_READ_SHUT)
 		RAW2(SYS_shutdown, fd, SHUT_RD);
-	if (r->flags & SOCKET_WRITE_SHUT)
-		RAW2(SYS_shutdown, fd, SHUT_WR);
+	if (!(r->flags & SOCKET_WRITE_SHUT))
+		return 0;
+	m = fermata_alloc(sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	*m = (struct mute){ mutes, raw_fcntl(fd, F_DUPFD_CLOEXEC, FDPASS_PARK_BASE) };
+	mutes = m;
+	return m->fd < 0 ? m->fd : 0;
 }

@@ -300,7 +300,7 @@ int socket_fd_refill(struct fermata_desc *d, const void *record, size_t len)
 	if (!r && socket_is_unix_datagram(v.r) && (v.r->kind == SOCKET_FRESH || v.r->kind == SOCKET_NAMED))
 		r = socket_datagram_refill(d, v.r, v.content);
 	if (!r && socket_is_unix_datagram(v.r))
-		socket_datagram_shut(d->fd, v.r);
+		r = socket_datagram_shut(d->fd, v.r);
 	if (!r && v.r->kind == SOCKET_ORPHAN && socket_is_tcp(v.r) && v.r->flags & SOCKET_WRITE_SHUT)
 		RAW2(SYS_shutdown, d->fd, SHUT_WR);
 	return r ? r : socket_options_restore(d->fd, v.options, v.r->option_count, false);

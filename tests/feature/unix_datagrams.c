@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Unix datagram and packet sockets with messages in their queues at any moment: bound to a path and to an abstract name, connected to
- * one another and one way, pairs, one whose peer is gone. Each message has its own length, one of them none, and comes with its sender's name and, where it
+ * one another and one way, pairs, one whose peer is gone, some that may not send any more. Each message has its own length, one of them none, and comes with its sender's name and, where it
  * was asked for, the ids of a child that sends at the same time. A child blocks in a send because the queue is full.
  */
 #include "feature.h"
@@ -96,8 +96,8 @@ static void expect_empty(int fd)
 	CHECK(recv(fd, &c, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
 }
 
-static struct place server, client, dear, ids, keeper, gone_from, dealer;
-static int anonymous, pair[2], packets[2], orphan[2], full_dgram[2], full_packets[2], accepted, dialled, cry[2];
+static struct place server, client, dear, ids, keeper, gone_from, dealer, mute, hears;
+static int anonymous, pair[2], mute_pair[2], packets[2], orphan[2], full_dgram[2], full_packets[2], accepted, dialled, cry[2];
 static pid_t children[3];
 
 /* In a child: the ends that its parent reads from. */
@@ -161,6 +161,34 @@ static void make_packets(void)
 	CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, packets) == 0);
 }
 
+/* They have sent, and have shut that direction since. */
+static void make_mute(void)
+{
+	mute = bound("mute", SOCK_DGRAM);
+	hears = bound("hears", SOCK_DGRAM);
+	CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, mute_pair) == 0);
+	for (uint32_t n = 0; n < ROUNDS; n++) {
+		put(mute.fd, &hears, n);
+		put(mute_pair[0], NULL, n);
+		put(mute_pair[1], NULL, n);
+	}
+	CHECK(shutdown(mute.fd, SHUT_WR) == 0 && shutdown(mute_pair[0], SHUT_WR) == 0 && shutdown(mute_pair[1], SHUT_WR) == 0);
+}
+
+static void check_mute(void)
+{
+	const int fds[] = { mute.fd, mute_pair[0], mute_pair[1] };
+
+	for (uint32_t n = 0; n < ROUNDS; n++) {
+		get(hears.fd, &mute, 0, n);
+		get(mute_pair[0], NULL, 0, n);
+		get(mute_pair[1], NULL, 0, n);
+	}
+	for (int i = 0; i < 3; i++)
+		CHECK(sendto(fds[i], "x", 1, MSG_NOSIGNAL, i ? NULL : (struct sockaddr *)&hears.a, i ? 0 : hears.len) == -1 && errno == EPIPE);
+	expect_empty(hears.fd);
+}
+
 static void build(void)
 {
 	server = bound("server", SOCK_DGRAM);
@@ -173,6 +201,7 @@ static void build(void)
 	CHECK(connect(dear.fd, (struct sockaddr *)&client.a, client.len) == 0);
 	CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0 && socketpair(AF_UNIX, SOCK_DGRAM, 0, orphan) == 0);
 	make_packets();
+	make_mute();
 	set(ids.fd, SO_PASSCRED);
 	for (uint32_t n = 0; n < ROUNDS; n++)
 		put(orphan[1], NULL, n);
@@ -237,6 +266,7 @@ static void end(void)
 	expect_empty(orphan[0]);
 	get(keeper.fd, &gone_from, 0, 1000);
 	expect_empty(keeper.fd);
+	check_mute();
 	CHECK(send(orphan[0], "x", 1, MSG_NOSIGNAL) == -1 && errno == ECONNREFUSED);
 	CHECK(close(full_dgram[0]) == 0 && close(full_packets[0]) == 0 && close(cry[0]) == 0);
 	for (int i = 0; i < 3; i++)
