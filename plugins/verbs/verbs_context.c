@@ -3,7 +3,8 @@
  * Contexts: what a program opens a device to. The shadow is a whole verbs_context with our operations, so that the inline verbs of
  * any header version dispatch to us; an operation that is not here is NULL, which those inlines answer with EOPNOTSUPP.
  *
- * Owns the virtual LID and GIDs of the device's ports too: what the program was told first stays what it is told.
+ * Owns the virtual LID and GIDs of the device's ports too: what the program was told first stays what it is told. In a job that has moved already it is told what
+ * the others were: what a port is called by one (rdma_cm, the sender of a datagram) is what its own process publishes at the next checkpoint.
  */
 #include <fcntl.h>
 #include <unistd.h>
@@ -168,6 +169,17 @@ static void port_read(struct ibv_context *real, uint8_t number, struct verbs_por
 			break;
 }
 
+/* What the port is called: the job may know it by older names already, from other processes. */
+static void port_name(struct verbs_port *p)
+{
+	uint16_t lid = verbs_lid_virtual(p->real_lid);
+
+	p->virtual_lid = lid ? lid : p->real_lid; /* 0: there were no LIDs */
+	memcpy(p->virtual_gid, p->real_gid, sizeof(p->virtual_gid));
+	for (int i = 0; i < VERBS_GIDS; i++)
+		verbs_gid_virtual(&p->virtual_gid[i]);
+}
+
 /* The names of the ports: the first look settles the virtual ones, each later life has real ones of its own. */
 static void ports_read(struct shadow_device *d, struct ibv_context *real, int restarted)
 {
@@ -185,8 +197,7 @@ static void ports_read(struct shadow_device *d, struct ibv_context *real, int re
 			continue;
 		p->link_layer = port.link_layer;
 		p->gid_count = port.gid_tbl_len;
-		p->virtual_lid = p->real_lid;
-		memcpy(p->virtual_gid, p->real_gid, sizeof(p->virtual_gid));
+		port_name(p);
 		d->ports = i;
 	}
 }
