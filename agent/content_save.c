@@ -80,8 +80,8 @@ static int fail(const struct content *c, const struct content_place *place, int 
 	return fermata_fail(err, "the content of %s cannot be written to %s (errno %d)", c->path, place->directory, -err);
 }
 
-/* A description of our own, for reading: the program's may be for writing only, or unbuffered. */
-static int open_source(const struct content *c)
+/* A description of our own, for reading: the program's may be for writing only, or unbuffered. *@ret_theirs: it is the program's all the same. */
+static int open_source(const struct content *c, bool *ret_theirs)
 {
 	char proc[40];
 	struct stat st;
@@ -92,7 +92,7 @@ static int open_source(const struct content *c)
 	if (fd == -EPERM)
 		fd = raw_open(c->fd >= 0 ? proc : c->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0);
 	if (fd < 0 && c->fd >= 0 && (raw_fcntl(c->fd, F_GETFL, 0) & (O_ACCMODE | O_DIRECT)) == O_RDWR)
-		fd = raw_fcntl(c->fd, F_DUPFD_CLOEXEC, 3);
+		*ret_theirs = (fd = raw_fcntl(c->fd, F_DUPFD_CLOEXEC, 3)) >= 0;
 	if (fd >= 0 && (RAW2(SYS_fstat, fd, &st) < 0 || st.st_dev != c->record.dev || st.st_ino != c->record.ino)) {
 		raw_close(fd);
 		return -ESTALE;
@@ -100,10 +100,10 @@ static int open_source(const struct content *c)
 	return fd;
 }
 
-static int copy(struct content *c, const struct content_place *place, int from, int to)
+static int copy(struct content *c, const struct content_place *place, int from, int to, bool theirs)
 {
-	const struct image_content_work w = { .buffer = place->buffer, .progress = content_progress, .arg = c };
 	bool cloned = to >= 0 && !image_content_clone(from, to), reading = false;
+	const struct image_content_work w = { .buffer = place->buffer, .progress = content_progress, .arg = c, .dense = theirs && !cloned };
 	int r = 0;
 
 	if (cloned && c->record.size > IMAGE_CONTENT_CLONE_SUMMED) {
@@ -117,7 +117,8 @@ static int copy(struct content *c, const struct content_place *place, int from, 
 
 int content_save(struct content *c, const struct content *before, const struct content_place *place)
 {
-	int from = open_source(c), to = -1, r = 0;
+	bool theirs = false;
+	int from = open_source(c, &theirs), to = -1, r = 0;
 
 	if (from < 0)
 		return fail(c, place, from, true);
@@ -128,7 +129,7 @@ int content_save(struct content *c, const struct content *before, const struct c
 		r = to < 0 ? fail(c, place, to, false) : 0;
 	}
 	if (!r)
-		r = copy(c, place, from, to);
+		r = copy(c, place, from, to, theirs);
 	if (!r && to >= 0) {
 		r = (int)RAW1(SYS_fsync, to);
 		r = r ? fail(c, place, r, false) : 0;

@@ -41,8 +41,8 @@ static bool is_hole(struct walk *k, uint64_t at, size_t n)
 {
 	long data;
 
-	if (at + n <= k->hole_end)
-		return true;
+	if (at + n <= k->hole_end || k->w->dense)
+		return at + n <= k->hole_end;
 	data = raw_lseek(k->from, (int64_t)at, SEEK_DATA);
 	k->hole_end = data >= 0 ? (uint64_t)data : data == -ENXIO ? UINT64_MAX : at;
 	return at + n <= k->hole_end;

@@ -14,6 +14,7 @@ struct image_content_work {
 	/* Called after each block with how far it has come; may be NULL. Non-zero: give up with that -errno. */
 	int (*progress)(void *arg, uint64_t at);
 	void *arg;
+	bool dense; /* holes are not looked for: that would move the offset of @from, which is not ours */
 };
 
 /* Sums the first @size bytes of @from, and writes them to @to, an empty file, unless it is -1: pages of zeros become holes. @ret_bytes: of data.
