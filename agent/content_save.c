@@ -125,7 +125,7 @@ int content_save(struct content *c, const struct content *before, const struct c
 	if (link_before(c, before, place, from))
 		goto out;
 	if (c->record.kind == IMAGE_CONTENT_SAVED) {
-		to = raw_openat(place->dir, c->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		to = raw_create(place->dir, c->name, O_RDWR);
 		r = to < 0 ? fail(c, place, to, false) : 0;
 	}
 	if (!r)

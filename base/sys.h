@@ -45,6 +45,15 @@ static inline int raw_openat(int dirfd, const char *path, int flags, mode_t mode
 {
 	return (int)RAW4(SYS_openat, dirfd, path, flags, mode);
 }
+/* A new file that is ours to read and write, whatever umask the program has. */
+static inline int raw_create(int dirfd, const char *path, int flags)
+{
+	int fd = raw_openat(dirfd, path, flags | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd >= 0)
+		RAW2(SYS_fchmod, fd, 0600);
+	return fd;
+}
 static inline int raw_close(int fd) { return (int)RAW1(SYS_close, fd); }
 static inline int raw_dup3(int from, int to, int flags) { return (int)RAW3(SYS_dup3, from, to, flags); }
 static inline int raw_fcntl(int fd, int cmd, long arg) { return (int)RAW3(SYS_fcntl, fd, cmd, arg); }

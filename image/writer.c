@@ -84,16 +84,15 @@ static int check_limit(struct image_file *f)
 
 static int create(struct image_file *f, int dirfd, const char *name)
 {
-	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
 	struct statfs s;
 
 	f->direct = 1;
-	f->fd = raw_openat(dirfd, name, flags | O_DIRECT, 0600);
+	f->fd = raw_create(dirfd, name, O_WRONLY | O_DIRECT);
 	if (f->fd == -EINVAL) {
 		/* The file system may have made the file before it refused the flag. */
 		RAW3(SYS_unlinkat, dirfd, name, 0);
 		f->direct = 0;
-		f->fd = raw_openat(dirfd, name, flags, 0600);
+		f->fd = raw_create(dirfd, name, O_WRONLY);
 	}
 	if (f->fd < 0)
 		return image_fail(f, f->fd, IMAGE_STEP_CREATE, 0);

@@ -144,7 +144,7 @@ static int make_in(const char *directory, size_t length, int number)
 
 	memcpy(name, directory, length);
 	fm_format(name + length, sizeof(name) - length, "/.fermata-%u-%d", fermata_pid(), number);
-	fd = raw_open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = raw_create(AT_FDCWD, name, O_RDWR);
 	if (fd >= 0)
 		RAW3(SYS_unlinkat, AT_FDCWD, name, 0);
 	return fd;
