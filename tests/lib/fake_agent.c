@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "base/fault.h"
+#include "base/macro.h"
 
 #define PATIENCE_MS 20000
 
@@ -188,11 +189,22 @@ void agents_do(struct link *l, size_t count, uint32_t phase)
 		agent_do(&l[i], phase);
 }
 
+static const uint32_t phases[] = { PHASE_SUSPEND, PHASE_QUIESCE, PHASE_DRAIN, PHASE_WRITE };
+
+void agents_do_up_to(struct link *l, size_t count, uint32_t phase)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(phases) && phases[i] != phase; i++)
+		agents_do(l, count, phases[i]);
+}
+
 void agents_do_checkpoint(struct link *l, size_t count)
 {
-	static const uint32_t phases[] = { PHASE_SUSPEND, PHASE_QUIESCE, PHASE_DRAIN, PHASE_WRITE };
+	agents_do_up_to(l, count, PHASE_NONE);
+}
 
-	for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++)
+void agents_do_rest(struct link *l, size_t count)
+{
+	for (size_t i = 1; i < ARRAY_SIZE(phases); i++)
 		agents_do(l, count, phases[i]);
 }
 
@@ -294,9 +306,11 @@ void job_finish(struct conductor *c, struct link *l, size_t count, struct link *
 	conductor_clean(c);
 }
 
-void agents_do_rest(struct link *l, size_t count)
+struct msg_checkpoint_result command_checkpoint(struct link *command, struct link *l, size_t count)
 {
-	agents_do(l, count, PHASE_QUIESCE);
-	agents_do(l, count, PHASE_DRAIN);
-	agents_do(l, count, PHASE_WRITE);
+	char text[512];
+
+	command_ask(command, 0);
+	agents_do_checkpoint(l, count);
+	return command_result(command, text, sizeof(text));
 }

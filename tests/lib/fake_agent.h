@@ -57,6 +57,8 @@ void agents_do_checkpoint(struct link *l, size_t count);
 /* QUIESCE to WRITE. */
 void agents_do_rest(struct link *l, size_t count);
 void agents_do(struct link *l, size_t count, uint32_t phase);
+/* SUSPEND to what comes before @phase. */
+void agents_do_up_to(struct link *l, size_t count, uint32_t phase);
 /* Nothing comes within @ms. */
 void agent_expect_silence(struct link *l, int ms);
 /* The connection ends, with MSG_ERROR before it or not. */
@@ -70,5 +72,7 @@ struct link_message agent_receive(struct link *l, uint16_t type);
 
 void command_open(struct conductor *c, struct link *l);
 void command_ask(struct link *l, uint32_t flags);
+/* Asks for a checkpoint that all of them take part in. */
+struct msg_checkpoint_result command_checkpoint(struct link *command, struct link *l, size_t count);
 /* Skips progress. @ret_text: of @size, path and text one behind the other. */
 struct msg_checkpoint_result command_result(struct link *l, char *ret_text, size_t size);

@@ -22,17 +22,14 @@ static void test_complete(void **state)
 	struct link agents[2], command;
 	struct msg_checkpoint_result r;
 	struct conductor c;
-	char text[512];
 
 	job_start(&c, &defaults, agents, 2, &command);
 	for (unsigned int n = 1; n <= 2; n++) {
 		char number[8];
 
-		command_ask(&command, 0);
-		agents_do_checkpoint(agents, 2);
+		r = command_checkpoint(&command, agents, 2);
 		for (int i = 0; i < 2; i++)
 			assert_int_equal(agent_phase(&agents[i], PHASE_RESUME).reason, 0);
-		r = command_result(&command, text, sizeof(text));
 		assert_int_equal(r.error, 0);
 		assert_int_equal(r.checkpoint, n);
 		assert_int_equal(r.processes, 2);
@@ -53,14 +50,11 @@ static void test_many(void **state)
 	struct msg_checkpoint_result r;
 	struct conductor c;
 	struct link command;
-	char text[512];
 
 	job_start(&c, &defaults, agents, MANY, &command);
-	command_ask(&command, 0);
-	agents_do_checkpoint(agents, MANY);
+	r = command_checkpoint(&command, agents, MANY);
 	for (uint32_t i = 0; i < MANY; i++)
 		agent_phase(&agents[i], PHASE_RESUME);
-	r = command_result(&command, text, sizeof(text));
 	assert_int_equal(r.error, 0);
 	assert_int_equal(r.processes, MANY);
 	job_finish(&c, agents, MANY, &command);
@@ -75,8 +69,7 @@ static void test_drain_rounds(void **state)
 
 	job_start(&c, &defaults, agents, 2, &command);
 	command_ask(&command, 0);
-	agents_do(agents, 2, PHASE_SUSPEND);
-	agents_do(agents, 2, PHASE_QUIESCE);
+	agents_do_up_to(agents, 2, PHASE_DRAIN);
 	for (uint32_t round = 0; round < 4; round++) {
 		p = agent_phase(&agents[0], PHASE_DRAIN);
 		assert_int_equal(p.round, round);
@@ -184,13 +177,10 @@ static void test_keep(void **state)
 	struct coordinator_options options = { .keep = 2 };
 	struct link agent, command;
 	struct conductor c;
-	char text[512];
 
 	job_start(&c, &options, &agent, 1, &command);
 	for (unsigned int n = 1; n <= 4; n++) {
-		command_ask(&command, 0);
-		agents_do_checkpoint(&agent, 1);
-		assert_int_equal(command_result(&command, text, sizeof(text)).checkpoint, n);
+		assert_int_equal(command_checkpoint(&command, &agent, 1).checkpoint, n);
 		agent_phase(&agent, PHASE_RESUME);
 	}
 	link_close(&agent);

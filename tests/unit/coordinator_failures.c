@@ -19,7 +19,6 @@ static const struct coordinator_options defaults;
 /* @phase: where the second of two fails; @dies: by leaving, else by saying so. */
 static void fail_in(uint32_t phase, bool dies)
 {
-	static const uint32_t phases[] = { PHASE_SUSPEND, PHASE_QUIESCE, PHASE_DRAIN, PHASE_WRITE };
 	struct link agents[2], command;
 	struct msg_checkpoint_result r;
 	struct conductor c;
@@ -28,8 +27,7 @@ static void fail_in(uint32_t phase, bool dies)
 
 	job_start(&c, &defaults, agents, 2, &command);
 	command_ask(&command, 0);
-	for (size_t i = 0; phases[i] != phase; i++)
-		agents_do(agents, 2, phases[i]);
+	agents_do_up_to(agents, 2, phase);
 	p = agent_phase(&agents[1], phase);
 	if (dies && phase == PHASE_SUSPEND)
 		agent_done(&agents[1], &p, 0, "", NULL, 0);
@@ -47,9 +45,7 @@ static void fail_in(uint32_t phase, bool dies)
 	assert_false(conductor_has(&c, "1") || conductor_has(&c, ".1.partial"));
 	if (!dies)
 		agent_phase(&agents[1], PHASE_RESUME);
-	command_ask(&command, 0);
-	agents_do_checkpoint(agents, dies ? 1 : 2);
-	r = command_result(&command, text, sizeof(text));
+	r = command_checkpoint(&command, agents, dies ? 1 : 2);
 	assert_int_equal(r.error, 0);
 	assert_int_equal(r.processes, dies ? 1 : 2);
 	job_finish(&c, agents, 2, &command);
@@ -105,8 +101,7 @@ static void test_timeout_of_data(void **state)
 
 	job_start(&c, &options, agents, 2, &command);
 	command_ask(&command, 0);
-	agents_do(agents, 2, PHASE_SUSPEND);
-	agents_do(agents, 2, PHASE_QUIESCE);
+	agents_do_up_to(agents, 2, PHASE_DRAIN);
 	do {
 		p = agent_phase(&agents[0], PHASE_DRAIN);
 		agent_done(&agents[0], &p, PHASE_STATUS_MORE, p.round ? "QP 1 waits" : "", NULL, 0);
@@ -125,7 +120,6 @@ static void killed_at(const char *fault, bool committed)
 	struct link agent, command;
 	struct conductor c, next;
 	struct link_message m;
-	char text[512];
 
 	setenv("FERMATA_FAULT", fault, 1);
 	job_start(&c, &defaults, &agent, 1, &command);
@@ -145,9 +139,7 @@ static void killed_at(const char *fault, bool committed)
 	assert_false(conductor_has(&c, ".1.partial"));
 	agent_join(&next, &agent, 10, 0);
 	command_open(&next, &command);
-	command_ask(&command, 0);
-	agents_do_checkpoint(&agent, 1);
-	assert_int_equal(command_result(&command, text, sizeof(text)).checkpoint, committed ? 2 : 1);
+	assert_int_equal(command_checkpoint(&command, &agent, 1).checkpoint, committed ? 2 : 1);
 	job_finish(&next, &agent, 1, &command);
 }
 
@@ -197,9 +189,7 @@ static void test_terminated(void **state)
 
 	job_start(&c, &defaults, &agent, 1, &command);
 	command_ask(&command, 0);
-	agent_do(&agent, PHASE_SUSPEND);
-	agent_do(&agent, PHASE_QUIESCE);
-	agent_do(&agent, PHASE_DRAIN);
+	agents_do_up_to(&agent, 1, PHASE_WRITE);
 	agent_phase(&agent, PHASE_WRITE);
 	assert_int_equal(kill(c.pid, SIGTERM), 0);
 	assert_int_equal(agent_phase(&agent, PHASE_RESUME).reason, -ECANCELED);
@@ -241,7 +231,6 @@ static void test_damaged(void **state)
 {
 	struct link agents[2], command;
 	struct conductor c;
-	char text[512];
 
 	job_start(&c, &defaults, agents, 2, &command);
 	assert_int_equal(link_send(&agents[0], 999, "later", 5), 0); /* of a newer version: skipped */
@@ -250,9 +239,7 @@ static void test_damaged(void **state)
 	agent_join(&c, &agents[1], 12, 0);
 	assert_int_equal(link_send(&agents[1], MSG_PHASE_DONE, "short", 5), 0);
 	agent_expect_end(&agents[1]);
-	command_ask(&command, 0);
-	agents_do_checkpoint(agents, 1);
-	assert_int_equal(command_result(&command, text, sizeof(text)).processes, 1);
+	assert_int_equal(command_checkpoint(&command, agents, 1).processes, 1);
 	job_finish(&c, agents, 1, &command);
 }
 

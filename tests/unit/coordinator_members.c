@@ -144,8 +144,7 @@ static void test_late_launch(void **state)
 
 	job_start(&c, &defaults, agents, 1, &command);
 	command_ask(&command, 0);
-	agent_do(&agents[0], PHASE_SUSPEND);
-	agent_do(&agents[0], PHASE_QUIESCE);
+	agents_do_up_to(agents, 1, PHASE_DRAIN);
 	agent_open(&c, &agents[1]);
 	agent_send_register(&agents[1], 11, 0);
 	agent_expect_silence(&agents[1], 50); /* too late for this one */
@@ -154,9 +153,7 @@ static void test_late_launch(void **state)
 	assert_int_equal(command_result(&command, text, sizeof(text)).processes, 1);
 	agent_phase(&agents[0], PHASE_RESUME);
 	agent_welcome(&agents[1]);
-	command_ask(&command, 0);
-	agents_do_checkpoint(agents, 2);
-	assert_int_equal(command_result(&command, text, sizeof(text)).processes, 2);
+	assert_int_equal(command_checkpoint(&command, agents, 2).processes, 2);
 	job_finish(&c, agents, 2, &command);
 }
 

@@ -17,12 +17,9 @@ static void make_checkpoint(struct conductor *c, char *ret, size_t size)
 {
 	const struct coordinator_options defaults = { 0 };
 	struct link agents[2], command;
-	char text[512];
 
 	job_start(c, &defaults, agents, 2, &command);
-	command_ask(&command, 0);
-	agents_do_checkpoint(agents, 2);
-	assert_int_equal(command_result(&command, text, sizeof(text)).error, 0);
+	assert_int_equal(command_checkpoint(&command, agents, 2).error, 0);
 	link_close(&agents[0]);
 	link_close(&agents[1]);
 	link_close(&command);
