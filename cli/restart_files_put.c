@@ -294,5 +294,7 @@ int restart_files_put_back(struct restart *r)
 		else if (f->state == RESTART_FILE_SAME && f->touched && f->content->kind == IMAGE_CONTENT_SAVED)
 			set_times(-1, f->path, f->content);
 	}
+	if (!code && files->aside[0])
+		rmdir(files->aside); /* if nothing is in it: all went beside their files */
 	return code;
 }
