@@ -12,7 +12,7 @@ import random
 import shutil
 
 from harness import Failure, free_port, wait_for
-from pairs import EndedEarly
+from pairs import EndedEarly, await_restarted, checkpoint_in_run
 from two import Two, end_of_rping, need
 
 HERE = '127.0.0.1'
@@ -89,23 +89,9 @@ class Job(Two):
         wait_for(self.both_taken, 'the client does not join the job', period=0)
 
     def both_taken(self):
-        self.take()
+        checkpoint_in_run(self.job, self.ended, self.ended_well)
         self.joined = self.joined or len(self.job.images()) > 1
         return self.joined
-
-    def take(self):
-        try:
-            self.job.checkpoint()
-        except Failure as e:
-            try:
-                wait_for(self.ended, '', 3)
-            except Failure:
-                raise e from None
-            self.ended_well()
-            raise EndedEarly(str(e)) from None
-        if self.ended():
-            self.ended_well()
-            raise EndedEarly('the programs ended before all checkpoints were taken')
 
     def ended_well(self):
         """Whoever has ended."""
@@ -116,9 +102,8 @@ class Job(Two):
     def kill_and_restart(self):
         self.job.kill_all()
         shutil.rmtree(self.shm, ignore_errors=True)
-        program = self.job.restart()
-        self.running = [program]
-        wait_for(lambda: program.ended() or self.job.command('status', self.job.name)[0] == 0, 'the job does not come back', period=0.02)
+        self.running = [self.job.restart()]
+        await_restarted(self.job, self.ended)
 
     def again(self):
         self.job.kill_all()

@@ -14,6 +14,26 @@ class EndedEarly(Failure):
     """The programs were through before all was done to them: to be tried again with more exchanges."""
 
 
+def checkpoint_in_run(job, ended, ended_well):
+    """A checkpoint that counts only if nobody has ended by then. @ended: whether somebody has; @ended_well: fails if not all who have ended well."""
+    failure = None
+    try:
+        job.checkpoint()
+    except Failure as e:
+        failure = e
+        try:
+            wait_for(ended, '', 3)
+        except Failure:
+            raise e from None
+    if ended():
+        ended_well()
+        raise EndedEarly(str(failure or 'the programs ended before all checkpoints were taken')) from None
+
+
+def await_restarted(job, ended):
+    wait_for(lambda: ended() or job.command('status', job.name)[0] == 0, 'the job does not come back', period=0.02)
+
+
 class Pair:
     """@argv: the program and its options but for port, count and host."""
 
@@ -55,9 +75,7 @@ class Pair:
 
     def wait(self, condition, what):
         def event():
-            for program in self.running:
-                if program.ended() and program.returncode:
-                    raise Failure(f'{program.label} ended with status {program.returncode}')
+            self.ended_well()
             return condition()
         wait_for(event, what)
 
@@ -66,18 +84,13 @@ class Pair:
 
     def checkpoint(self):
         """One in mid-run."""
-        try:
-            self.job.checkpoint()
-        except Failure as e:
-            try:
-                wait_for(self.ended, '', 3)
-            except Failure:
-                raise e from None
-            if any(p.ended() and p.returncode for p in self.running):
-                raise
-            raise EndedEarly(str(e)) from None
-        if self.ended():
-            raise EndedEarly('the programs ended before all checkpoints were taken')
+        checkpoint_in_run(self.job, self.ended, self.ended_well)
+
+    def ended_well(self):
+        """Whoever has ended."""
+        for program in self.running:
+            if program.ended() and program.returncode:
+                raise Failure(f'{program.label} ended with status {program.returncode}')
 
     def again(self):
         """Everything from the beginning, with more exchanges."""
@@ -115,11 +128,7 @@ class Pair:
 
     def restart(self):
         self.running = [self.job.restart()]
-        self.wait_restarted()
-
-    def wait_restarted(self):
-        wait_for(lambda: self.ended() or self.job.command('status', self.job.name)[0] == 0, 'the job does not come back',
-                 period=0.02)
+        await_restarted(self.job, self.ended)
 
     def finish(self, limit=300):
         for program in self.running:
