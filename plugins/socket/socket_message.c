@@ -124,8 +124,8 @@ const struct socket_message *socket_message_next(const void *all, size_t len, si
 {
 	const struct socket_message *m = (const void *)((const char *)all + *at);
 
-	if (len - *at < sizeof(*m) || m->size < sizeof(*m) || m->size > len - *at || m->name_length > sizeof(((struct socket_name *)0)->bytes) ||
-	    m->fd_count > FDS_MAX || m->size - sizeof(*m) - m->fd_count * sizeof(int32_t) < (uint64_t)m->name_length + m->length)
+	if (len - *at < sizeof(*m) || m->size > len - *at || m->name_length > sizeof(((struct socket_name *)0)->bytes) || m->fd_count > FDS_MAX ||
+	    m->size < sizeof(*m) + m->fd_count * sizeof(int32_t) + m->name_length + (uint64_t)m->length)
 		return NULL;
 	*at += m->size;
 	return m;
@@ -227,14 +227,15 @@ static int send_all(struct sending *s, const struct socket_message *m)
 		} else if ((n == -EPERM || n == -ESRCH) && s->with_ids) {
 			log_warn("a message's credentials (process %u) cannot be given again (errno %d)", m->pid, (int)-n);
 			s->with_ids = false;
-			n = 0;
-			continue;
+			n = -EINTR;
 		} else if (n == -EAGAIN || n == -ENOBUFS || n == -EMSGSIZE) {
 			socket_set_int(s->to, SOL_SOCKET, SO_SNDBUF, socket_send_buffer_limit() / 2);
 			if (idle++)
 				socket_pause();
+			if (idle < SEND_TRIES)
+				n = -EINTR;
 		}
-	} while ((n >= 0 && done < m->length) || n == -EINTR || (n < 0 && idle && idle < SEND_TRIES));
+	} while ((n >= 0 && done < m->length) || n == -EINTR);
 	if (idle)
 		socket_set_int(s->to, SOL_SOCKET, SO_SNDBUF, size / 2);
 	return n < 0 ? (int)n : 0;
