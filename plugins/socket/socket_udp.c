@@ -14,7 +14,7 @@
 #include "base/sys.h"
 #include "plugins/socket/socket.h"
 
-#define LIST_SIZE 16384
+#define LIST_SIZE 16384 /* at first */
 
 int socket_udp_claim(struct socket_state *s)
 {
@@ -126,25 +126,46 @@ static int add_inet6(struct groups *g, const char *line)
 	return r > 0 ? note(g, IPPROTO_IPV6, IPV6_ADD_MEMBERSHIP, &m, sizeof(m)) : r;
 }
 
+/* The whole of a list in /proc, the caller's to free; or NULL and -errno. */
+static char *read_list(const char *path, int *ret_err)
+{
+	for (size_t size = LIST_SIZE;; size *= 2) {
+		char *text = fermata_alloc(size);
+		long n = text ? raw_read_file(path, text, size) : -ENOMEM;
+
+		*ret_err = n < 0 ? (int)n : 0;
+		if (n >= 0)
+			return text;
+		fermata_free(text);
+		if (n != -EFBIG)
+			return NULL;
+	}
+}
+
+static int add_list(struct groups *g, bool six)
+{
+	uint32_t index = 0;
+	char *text, *next;
+	int r;
+
+	text = read_list(six ? "/proc/thread-self/net/igmp6" : "/proc/thread-self/net/igmp", &r);
+	if (!text)
+		return r == -ENOMEM ? r : 0; /* there is none where that family is not */
+	for (char *line = text; *line && !r; line = next) {
+		next = line + strcspn(line, "\n");
+		next += *next == '\n';
+		r = six ? add_inet6(g, line) : add_inet(g, line, &index);
+	}
+	fermata_free(text);
+	return r;
+}
+
 int socket_udp_groups(int fd, const struct socket_record *rec, struct socket_option *options, uint32_t room)
 {
 	struct groups g = { fd, options, room, 0 };
-	char *text = fermata_alloc(LIST_SIZE), *next;
-	uint32_t index = 0;
-	int r = text ? 0 : -ENOMEM;
+	int r = add_list(&g, false);
 
-	for (int six = 0; six < 2 && !r; six++) {
-		long n = raw_read_file(six ? "/proc/thread-self/net/igmp6" : "/proc/thread-self/net/igmp", text, LIST_SIZE - 1);
-
-		if (n <= 0 || (six && rec->domain != AF_INET6))
-			continue;
-		text[n] = 0;
-		for (char *line = text; *line && !r; line = next) {
-			next = line + strcspn(line, "\n");
-			next += *next == '\n';
-			r = six ? add_inet6(&g, line) : add_inet(&g, line, &index);
-		}
-	}
-	fermata_free(text);
+	if (!r && rec->domain == AF_INET6)
+		r = add_list(&g, true);
 	return r ? r : (int)g.count;
 }
