@@ -25,8 +25,10 @@ int fermata_fd_found(int fd)
 		uint32_t room = found.room ? found.room * 2 : 16;
 		int *more = fermata_alloc(room * sizeof(*more));
 
-		if (!more)
+		if (!more) {
+			raw_close(fd);
 			return fermata_fail(-ENOMEM, "no memory for %u descriptors that are under way", room);
+		}
 		if (found.count)
 			memcpy(more, found.fd, found.count * sizeof(*more));
 		fermata_free(found.fd);

@@ -68,6 +68,8 @@ static int take(void *arg, int fd)
 
 	fd = fdpass_park(fd);
 	if (fd < 0 || !f) {
+		if (fd >= 0)
+			raw_close(fd);
 		fermata_free(f);
 		return fd < 0 ? fd : -ENOMEM;
 	}
