@@ -9,6 +9,8 @@
  *
  * Where they are, the kernel tells in fdinfo (scm_fds, kernel 5.8). A socket that several processes hold is looked into by one at a time:
  * SO_PEEK_OFF is the socket's. An abstract name, which death gives back, is the lock.
+ *
+ * Not covered: closing a number lets go the POSIX locks that this process has on that file (fcntl(2)), if it holds one and is sent the file as well.
  */
 #include <errno.h>
 #include <stddef.h>
