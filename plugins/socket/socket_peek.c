@@ -9,7 +9,7 @@
  * Empty messages have no bytes for SO_PEEK_OFF to count, so the kernel marks each as it is seen and passes it over from then on. The first of
  * a queue a plain peek shows always; further ones nobody sees a second time. Where one has been, the next checkpoint of that queue is
  * refused unless the queue has been empty meanwhile. Each process knows what it has seen itself: where several hold the socket and another leads it by
- * then, the message is not missed. And who is killed in the middle of a look leaves the two options as they are to the others.
+ * then, the message is lost at a restart, and nobody notices. And who is killed in the middle of a look leaves the two options as they are to the others.
  */
 #include <errno.h>
 #include <string.h>
