@@ -126,8 +126,8 @@ class Pair:
         self.job.kill_all()
         shutil.rmtree(self.shm, ignore_errors=True)
 
-    def restart(self):
-        self.running = [self.job.restart()]
+    def restart(self, options=()):
+        self.running = [self.job.restart(options=options)]
         await_restarted(self.job, self.ended)
 
     def finish(self, limit=300):

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from pairs import Pair, name_of
+from pairs import Pair, check_text, name_of
 
 HERE = Path(__file__).resolve().parent
 RC, UC, UD = (['-d', 'rxe0', '-g', '1', '-c', '-s', '1024'] for _ in range(3))
@@ -50,3 +50,6 @@ class GuestPair(Pair):
         more = {'options': ['--rdma', 'system']} if under_fermata else {}
         self.running = [launch(label, argv, stdout='file', **more)]
         return self.running[0]
+
+    def check_output(self):
+        check_text(self.argv, ''.join(p.out.text() for p in (self.server, self.client)))
