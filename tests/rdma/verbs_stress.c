@@ -7,7 +7,7 @@
  * fetch-and-add returns only grows, and at the end that the counters hold the exact sums.
  *
  *   verbs_stress [-p port] [-q connections] [-s largest message] [-n operations a connection] [-d depth] [-e | -E] [-t threads]
- *                [-r seed] [-S | -x] [-g GID] [-6] [host]
+ *                [-r seed] [-S | -x] [-g GID] [-T timeout] [-6] [host]
  *
  * -e sleeps for completion events instead of polling; -E in an epoll set of its own, edge by edge; -t shares the connections among threads; -S: a thread's connections take from one
  * shared queue of as many receives as each would have alone; -x: so do they, and the connections are extended ones, an initiator and a target each; -6: the two meet over IPv6. Receives are few, so senders often wait for them. Status 0: all was right; 1: what was wrong is told; 77: there is no device.
@@ -261,7 +261,7 @@ static void run_all(void)
 
 int main(int argc, char **argv)
 {
-	options_parse(argc, argv, "p:q:s:n:d:r:t:g:eES6x");
+	options_parse(argc, argv, "p:q:s:n:d:r:t:g:T:eES6x");
 	device_open();
 	tcp_connect();
 	for (uint32_t q = 0; q < options.qps; q++) {

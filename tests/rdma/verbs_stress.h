@@ -51,6 +51,7 @@ struct options {
 	const char *host;
 	uint16_t port;
 	uint32_t qps, largest, depth, seed, threads;
+	uint8_t timeout; /* of the queue pairs; 0: 14 */
 	uint64_t count;
 	int events, epoll, shared, gid, ipv6, xrc, datagrams;
 };
