@@ -91,6 +91,15 @@ EXPORT uint32_t softrdma_refusals(struct ibv_qp *ibqp)
 	return sr_net_refusals(sr_qp(ibqp));
 }
 
+EXPORT int softrdma_established(struct ibv_qp *ibqp, int now)
+{
+	struct sr_shm_qp *q = sr_qp(ibqp)->shm;
+
+	if (now)
+		q->established = 1;
+	return q->established != 0;
+}
+
 EXPORT int softrdma_on_the_wire(struct ibv_context *context)
 {
 	struct sr_context *ctx = sr_context(context);

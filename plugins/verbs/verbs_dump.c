@@ -168,6 +168,7 @@ int verbs_dump(struct fermata_sink *sink)
 	struct shadow_xrcd *x;
 	struct shadow_srq *srq;
 	struct shadow_dm *dm;
+	struct shadow_qp *qp;
 	int r = verbs_cm_dump();
 
 	if (r || (list_empty(&verbs_contexts) && verbs_cm_saved(0) < 0))
@@ -187,6 +188,8 @@ int verbs_dump(struct fermata_sink *sink)
 			r = r ? r : verbs_srq_settle(srq);
 		list_each(dm, &c->dms, link)
 			r = r ? r : verbs_dm_settle(dm);
+		list_each(qp, &c->qps, link)
+			verbs_qp_settle(qp);
 		r = r ? r : verbs_events_settle(c);
 		if (r)
 			return r;

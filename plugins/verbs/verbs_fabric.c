@@ -267,7 +267,7 @@ static int sender_is(const struct entry *e, uint16_t *lid, union ibv_gid *gid)
 		return 0;
 	if (gid)
 		*gid = name->virtual_gid;
-	*lid = home->port >> 63 ? *lid : (uint16_t)home->port;
+	*lid = home->virtual_lid;
 	return 1;
 }
 

@@ -121,6 +121,8 @@ extern int verbs_own_status HIDDEN;
 void verbs_qp_real_set(struct shadow_qp *qp, struct ibv_qp *real);
 /* Draws until the number is none that a peer may still know for another queue pair. */
 struct ibv_qp *verbs_qp_create_new(struct shadow_qp *qp, struct ibv_qp_cap *cap);
+void verbs_qp_settle(struct shadow_qp *qp);
+void verbs_qp_fit(const struct shadow_qp *qp, struct ibv_qp_attr *real); /* after a move: to the limits of the device of this life */
 void verbs_qp_allow_noop(const struct shadow_qp *qp, struct ibv_qp_attr *real, int mask);
 
 /* ---- restart ---- */

@@ -100,6 +100,7 @@
 	X(void, softrdma_memory, (void *(*map)(void *, size_t, int, int, int, off_t), int (*unmap)(void *, size_t))) \
 	X(uint32_t, softrdma_sends_left, (struct ibv_qp *qp))                                              \
 	X(uint32_t, softrdma_refusals, (struct ibv_qp *qp))                                                \
+	X(int, softrdma_established, (struct ibv_qp *qp, int now))                                         \
 	X(int, softrdma_on_the_wire, (struct ibv_context *context))                                        \
 	X(int, softrdma_cm_next, (int fd))                                                                 \
 	X(int, softrdma_cm_settle, (void))                                                                 \

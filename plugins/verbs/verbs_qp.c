@@ -273,8 +273,10 @@ EXPORT int ibv_modify_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask)
 	real = *attr;
 	if (!qp->plain)
 		verbs_qp_allow_noop(qp, &real, mask);
-	if (verbs_moved)
+	if (verbs_moved) {
 		verbs_peer_real(qp, &real, mask, 0);
+		verbs_qp_fit(qp, &real);
+	}
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
 		told_keep(qp);
 	r = qp->real ? verbs_backend.ibv_modify_qp(qp->real, &real, mask) : EINVAL;
@@ -309,6 +311,10 @@ static int query_qp(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, st
 		attr->ah_attr = qp->attr.ah_attr;
 	if (qp->attr_mask & IBV_QP_ACCESS_FLAGS)
 		attr->qp_access_flags = qp->attr.qp_access_flags;
+	if (qp->attr_mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		attr->max_rd_atomic = qp->attr.max_rd_atomic;
+	if (qp->attr_mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		attr->max_dest_rd_atomic = qp->attr.max_dest_rd_atomic;
 	*init = qp->init;
 	qp->pub.state = attr->qp_state;
 	return 0;

@@ -87,12 +87,27 @@ void verbs_qp_allow_noop(const struct shadow_qp *qp, struct ibv_qp_attr *real, i
 		real->qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
 }
 
+/*
+ * What one device can have under way another may not. It is cut at both ends, which are on the same kind of device after a move, and costs speed alone. The
+ * program goes on to see what it has asked for (ibv_query_qp).
+ */
+void verbs_qp_fit(const struct shadow_qp *qp, struct ibv_qp_attr *real)
+{
+	const struct shadow_device *d = shadow_context(qp->pub.context)->device;
+
+	if (real->max_dest_rd_atomic > d->reads_in)
+		real->max_dest_rd_atomic = d->reads_in;
+	if (real->max_rd_atomic > d->reads_out)
+		real->max_rd_atomic = d->reads_out;
+}
+
 static int modify(struct shadow_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to, int mask)
 {
 	int r;
 
 	attr->qp_state = to;
 	verbs_qp_allow_noop(qp, attr, mask);
+	verbs_qp_fit(qp, attr);
 	r = VERBS_DEVICE(verbs_backend.ibv_modify_qp(qp->real, attr, mask | IBV_QP_STATE));
 	return r ? fermata_fail(-r, "QP 0x%x cannot be brought to state %d again (error %d)", qp->pub.qp_num, to, r) : 0;
 }
@@ -185,6 +200,8 @@ int verbs_qp_reconnect(struct shadow_qp *qp)
 		return 0;
 	verbs_peer_real(qp, &attr, rtr, 1);
 	r = modify(qp, &attr, IBV_QPS_RTR, rtr);
+	if (!r && (qp->established || qp->received) && verbs_backend.softrdma_established)
+		VERBS_DEVICE(verbs_backend.softrdma_established(qp->real, 1));
 	if (!r && qp->real_state != IBV_QPS_RTR)
 		r = modify(qp, &attr, IBV_QPS_RTS, rts);
 	if (!r && qp->windows)
@@ -194,6 +211,13 @@ int verbs_qp_reconnect(struct shadow_qp *qp)
 	if (!r && qp->real_state == IBV_QPS_SQE)
 		r = break_sends(qp);
 	return r;
+}
+
+/* At the dump. */
+void verbs_qp_settle(struct shadow_qp *qp)
+{
+	if (qp->real && !qp->opened && verbs_backend.softrdma_established)
+		qp->established = VERBS_DEVICE(verbs_backend.softrdma_established(qp->real, 0)) != 0;
 }
 
 /* Everybody is connected: the sends that were not executed, in their order. */

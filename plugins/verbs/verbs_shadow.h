@@ -38,6 +38,7 @@ struct shadow_device {
 	__be64 guid;
 	int index;
 	unsigned int ports;
+	uint8_t reads_in, reads_out; /* of this life: READs and atomics that a queue pair can answer, and can have under way */
 	struct verbs_port port[VERBS_PORTS + 1]; /* by port number */
 	struct list link;
 };
@@ -269,6 +270,7 @@ struct shadow_qp {
 	uint64_t left;	   /* XRC, SQD: sends that the device had in the last round; */
 	uint32_t blocked;  /* the queue that the first of them is for is known to be empty, */
 	uint32_t refusals; /* and how often that had been answered when it became known */
+	uint32_t established; /* at the checkpoint: the first message had come, as far as the device tells */
 	uint64_t pending;		  /* position of the first send that was not executed */
 	struct shadow_mw *windows;	  /* of type 2 that are bound to it, at the checkpoint */
 	struct list link;

@@ -203,6 +203,31 @@ static void events_check(void)
 	die_unless(!event_there());
 }
 
+/* That of the first message is told once, not once in each life. */
+static void established_make(void)
+{
+	struct ibv_async_event ev;
+
+	end_open(&e, 2, SIZE);
+	e.other = e.me;
+	for (int i = 0; i < 2; i++)
+		qp_to_init(e.qp[i], e.access);
+	qp_to_rtr(e.qp[0], e.me.qpn[1], &e);
+	qp_to_rts(e.qp[1], e.me.qpn[0], &e);
+	die_unless(!post(&e, 1, 2, IBV_WR_RDMA_WRITE, 0, 64, 0, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 2);
+	die_unless(!ibv_get_async_event(e.ctx, &ev) && ev.event_type == IBV_EVENT_COMM_EST);
+	ibv_ack_async_event(&ev);
+}
+
+static void established_check(void)
+{
+	die_unless(!post_recv(&e, 0, 1, 4096, 64) && !post(&e, 1, 2, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 2);
+	good_wc(e.rcq, 1);
+	die_unless(!event_there());
+}
+
 /* A device that cannot tell an event again. */
 static void events_lost_make(void)
 {
@@ -235,6 +260,7 @@ const struct object other_objects[] = {
 	{ "time stamps", NULL, stamps_make, stamps_check, NULL },
 	{ "queue of a parent domain, overrun", NULL, parent_cq_make, overrun_check, overrun_unmake },
 	{ "unread events", NULL, events_make, events_check, NULL },
+	{ "a read event of the first message", NULL, established_make, established_check, NULL },
 	{ "unread events of another device", "asynchronous event", events_lost_make, events_check, NULL },
 	{ "what is not there", NULL, absent_make, send_works, NULL },
 	{ 0 },
