@@ -113,6 +113,7 @@ struct net_conn {
 	int watched_out;
 	int refused; /* the last dial was: nobody is there */
 	int heard;   /* the other end has this connection too: net_conn.c */
+	int given_up; /* a queue pair's tries are used up, and the host does not answer */
 	uint64_t dial_since, dial_limit_ns, dial_next, up_since;
 	struct net_hello hello; /* ours of this dial */
 	struct list qps, sending, due, busy;

@@ -198,8 +198,7 @@ static void exceeded(struct net_conn *c, struct net_qp *n, int answers)
 {
 	net_fault_set(n, atomic_load(&n->qp->shm->sq_head), IBV_WC_RETRY_EXC_ERR);
 	net_complete(c, n);
-	if (!answers && c->state == NET_UP) /* the next one begins with a new connection */
-		net_conn_break(c, NULL);
+	c->given_up |= !answers; /* the next one begins with a new connection */
 }
 
 /* What cannot be sent for a while is lost. */

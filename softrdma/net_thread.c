@@ -93,6 +93,7 @@ int sr_net_idle(struct sr_context *ctx)
 	return idle;
 }
 
+/* A break takes unreliable queue pairs out of the list, also the one that comes next: so it waits for the end of the walk. */
 static void conn_tick(struct net_conn *c, uint64_t now)
 {
 	struct net_qp *n;
@@ -104,6 +105,9 @@ static void conn_tick(struct net_conn *c, uint64_t now)
 		if (due)
 			net_timer_set(c->net, due);
 	}
+	if (c->given_up && c->state == NET_UP)
+		net_conn_break(c, NULL);
+	c->given_up = 0;
 	net_pump(c);
 }
 
