@@ -4,7 +4,7 @@
  *
  * A device has no way to look at an event without taking it, nor one to have it told again; softrdma has the second. So at the dump the unread ones are taken,
  * noted, and told again at once, in their order: a job that goes on finds what it would have found. A restart tells them in its new life. With another
- * device a checkpoint is refused while the descriptor is readable.
+ * device a checkpoint is refused while the descriptor is readable, and a restart that goes on with one where there are any.
  *
  * What the restart itself causes is not the program's: a queue pair that is brought to ERR says once more that its last receive was reached. Until
  * everybody is connected nobody sends, so all that is there by then is of that kind, and dropped.
@@ -51,13 +51,22 @@ static struct ibv_async_event real_event(const struct ibv_async_event *event)
 	return e;
 }
 
+/* A device that cannot. That the first message has come it says by itself, if it ever does, when the next one comes in RTR. */
+static int leave_out(const struct shadow_context *c)
+{
+	for (uint32_t i = 0; i < c->events_count; i++)
+		if (c->events[i].event_type != IBV_EVENT_COMM_EST)
+			return fermata_fail(-EOPNOTSUPP, "%s had an event (type %d) that the program has not read yet, and only softrdma can tell it again: "
+					    "--rdma soft", c->device->pub.name, c->events[i].event_type);
+	return 0;
+}
+
 static int raise_all(struct shadow_context *c)
 {
 	int r = 0;
 
-	if (c->events_count && !verbs_backend.softrdma_async_raise)
-		return fermata_fail(-EOPNOTSUPP, "%s had events that the program has not read yet, and only softrdma can tell them again: --rdma soft",
-				    c->device->pub.name);
+	if (!verbs_backend.softrdma_async_raise)
+		return leave_out(c);
 	for (uint32_t i = 0; !r && i < c->events_count; i++) {
 		struct ibv_async_event e = real_event(&c->events[i]);
 
