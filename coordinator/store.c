@@ -26,6 +26,8 @@
 #include "base/macro.h"
 #include "coordinator/internal.h"
 
+#define REMOVALS 100
+
 /* The number in "12", ".12.partial" or ".12.pruned", with the suffix; 0: none of these. */
 static uint32_t store_number(const char *name, const char **ret_suffix)
 {
@@ -42,19 +44,33 @@ static uint32_t store_number(const char *name, const char **ret_suffix)
 	return (uint32_t)n;
 }
 
-/* Removes a directory of files. Goes on over errors: what is left is found again at the next start. */
-static void store_remove(const char *path)
+static int store_empty(const char *path)
 {
 	DIR *d = opendir(path);
 	struct dirent *e;
 
 	if (!d)
-		return;
+		return -1;
 	while ((e = readdir(d)))
 		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
 			unlinkat(dirfd(d), e->d_name, 0);
 	closedir(d);
-	if (rmdir(path) < 0)
+	return 0;
+}
+
+/*
+ * Removes a directory of files. One process has failed, the others may be about to make their files in it: each makes a few, so after a few times it
+ * stays empty, and who comes when it is gone fails with a checkpoint that has failed. Goes on over errors: what is left is found again at the next start.
+ */
+static void store_remove(const char *path)
+{
+	int r = store_empty(path);
+
+	if (r < 0)
+		return;
+	for (int times = 0; (r = rmdir(path)) < 0 && (errno == ENOTEMPTY || errno == EEXIST) && times < REMOVALS; times++)
+		store_empty(path);
+	if (r < 0)
 		log_warn("%s could not be removed: %s", path, strerror(errno));
 }
 
