@@ -189,8 +189,8 @@ static void ports_read(struct shadow_device *d, struct ibv_context *real, int re
 	memset(&attr, 0, sizeof(attr));
 	if (!verbs_backend.ibv_query_device || verbs_backend.ibv_query_device(real, &attr))
 		return;
-	d->reads_in = (uint8_t)attr.max_qp_rd_atom;
-	d->reads_out = (uint8_t)attr.max_qp_init_rd_atom;
+	d->reads_in = (uint8_t)(attr.max_qp_rd_atom < UINT8_MAX ? attr.max_qp_rd_atom : UINT8_MAX);
+	d->reads_out = (uint8_t)(attr.max_qp_init_rd_atom < UINT8_MAX ? attr.max_qp_init_rd_atom : UINT8_MAX);
 	for (uint8_t i = 1; i <= attr.phys_port_cnt && i <= VERBS_PORTS; i++) {
 		struct verbs_port *p = &d->port[i];
 
