@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The agent's side of the name service. Owns two things, both touched by the checkpoint thread only: the entries to be sent at the
+ * The agent's side of the name service. Owns two things, both touched by the checkpoint thread only (but in a program that is begun after a restart:
+ * fermata_names_kept): the entries to be sent at the
  * end of this phase, in wire form, and the entries that have come back, in a table hashed by key. Values of one key
  * keep the order in which they came; a later reply replaces those of an earlier one.
  */
@@ -179,6 +180,18 @@ const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, 
 		return n->bytes + ALIGN_UP((size_t)n->key_length, (size_t)8);
 	}
 	return NULL;
+}
+
+int names_each(const char *prefix, int (*fn)(const void *key, size_t keylen, const void *value, size_t len, void *arg), void *arg)
+{
+	size_t begins = strlen(prefix);
+	int r = 0;
+
+	for (uint32_t i = 0; i < names.bucket_count; i++)
+		for (struct name *n = names.buckets[i]; n && !r; n = n->next)
+			if (n->key_length >= begins && !memcmp(n->bytes, prefix, begins))
+				r = fn(n->bytes, n->key_length, n->bytes + ALIGN_UP((size_t)n->key_length, (size_t)8), n->value_length, arg);
+	return r;
 }
 
 void names_clear(void)

@@ -138,6 +138,15 @@ int fermata_ask(const void *key, size_t keylen);
 const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len);
 
 /*
+ * Names for programs that are begun in the job after a restart. keep, in RECONNECT: what can be resolved now of all keys that begin so is kept for them, until the next
+ * restart; 0 or -errno. One plugin may do that. kept, in a thread of such a program, in enter: 1, and they can be resolved until done; 0: there are none; or -errno,
+ * said already. One thread at a time.
+ */
+int fermata_names_keep(const char *prefix);
+int fermata_names_kept(void);
+void fermata_names_done(void);
+
+/*
  * Whether some process of the job maps a file shared that has no name that lasts: its memory comes back as an object of its own. Asked in
  * claim, answered from the drain on: 0; 1; or 2, when every byte of it is mapped by some process. Such a file the restart makes before any process, as a
  * descriptor of the capsule's first process (base/shared_name.h).

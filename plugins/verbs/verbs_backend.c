@@ -86,6 +86,19 @@ static int backend_open(struct verbs_backend *b, int soft)
 	return b->ibv_get_device_list && b->ibv_open_device ? 0 : -ENODEV;
 }
 
+/* Within the lock that a fork waits for: a child has all names or none. */
+static int learn_kept(void)
+{
+	int r;
+
+	fermata_enter();
+	verbs_devices_lock();
+	r = verbs_fabric_learn_kept();
+	verbs_devices_unlock();
+	fermata_leave();
+	return r;
+}
+
 int verbs_backend_load(void)
 {
 	struct verbs_backend b = { 0 };
@@ -96,6 +109,7 @@ int verbs_backend_load(void)
 	if (!load_state) {
 		int r = backend_open(&b, !want_system());
 
+		r = r ? r : learn_kept();
 		if (!r && !b.soft)
 			backend_open(&spare, 1);
 		verbs_backend = b;

@@ -23,7 +23,8 @@
  *      b   listens; 7 lies in its socket, or its memory | reads 7, opens a device, makes a QP, connects it to 7
  *
  * The number in b's hand is of a life before its first device. A listener of rdma_cm is such a b: librdmacm opens the device with the first request. Without the table
- * its sends would go to nobody, or to who has drawn 7 since, until their retries are used up. And what b makes must not be called 7 either.
+ * its sends would go to nobody, or to who has drawn 7 since, until their retries are used up. And what b makes must not be called 7 either. All that goes for a b
+ * that is begun only now, too: the names are kept for it (fermata_names_keep).
  */
 #include "plugins/verbs/verbs_internal.h"
 #include "plugins/verbs/verbs_table.h"

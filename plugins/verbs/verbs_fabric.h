@@ -46,3 +46,5 @@ uint64_t verbs_port_address(const struct verbs_port *p, unsigned int gid_index);
 const struct verbs_port *verbs_qp_port(const struct shadow_qp *qp);
 int verbs_fabric_publish(void); /* restart, RECREATE: this process's names */
 int verbs_fabric_learn(void);	/* restart, RECONNECT: everybody's */
+/* Of a program that is begun after a restart, with its device's library: everybody's of that restart. 0 or -errno. */
+int verbs_fabric_learn_kept(void);

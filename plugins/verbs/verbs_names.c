@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The names of the fabric at a restart: what this process's old names mean now is published, and what everybody's mean is learnt, into the
- * tables that verbs_fabric.c reads. Owns the tables. The program stands still.
+ * tables that verbs_fabric.c reads. Owns the tables. The program stands still; or it has been begun after the restart and looks for its first device: then
+ * it learns what the others have kept for it, verbs_devices_lock held.
  */
 #include "plugins/verbs/verbs_internal.h"
 #include "plugins/verbs/verbs_table.h"
@@ -285,7 +286,7 @@ static void ports_free(void)
 	verbs_ports = verbs_real_ports = NULL;
 }
 
-int verbs_fabric_learn(void)
+static int learn_all(void)
 {
 	int r;
 
@@ -305,5 +306,29 @@ int verbs_fabric_learn(void)
 		r = learn_keys(name_mr, sizeof(name_mr), &verbs_rkeys, 0);
 	if (!r)
 		r = learn_keys(name_mw, sizeof(name_mw), &verbs_windows, 1);
-	return r ? fermata_fail(r, "no memory for the names of the fabric") : 0;
+	return r;
+}
+
+int verbs_fabric_learn(void)
+{
+	int r = learn_all();
+
+	if (r)
+		return fermata_fail(r, "no memory for the names of the fabric");
+	return fermata_names_keep("verbs/");
+}
+
+int verbs_fabric_learn_kept(void)
+{
+	int r;
+
+	if (verbs_moved)
+		return 0;
+	r = fermata_names_kept();
+	if (r > 0) {
+		r = learn_all();
+		verbs_moved = !r;
+	}
+	fermata_names_done();
+	return r;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Names that somebody gets long after they were told. One process, the early one, has queue pairs that are connected to nobody, with receives, and has told
- * their numbers, its LID and its key. LATES others wait: some have not looked for a device yet, some have looked, some have opened one and closed it. In a step
+ * their numbers, its LID and its key. LATES others wait: some have not looked for a device yet, some have looked, some have opened one and closed it, one
+ * becomes another program when its turn comes, one begins another, and one has become another already and has a region. In a step
  * one of these makes a queue pair, connects it to one of the early ones by what was told, sends to it, reads and writes there, gets an answer,
  * and ends; another takes its place. The first process has nothing to do with RDMA, and makes them.
  */
@@ -10,11 +11,13 @@
 #include <infiniband/verbs.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
 #define LATES 6u
 #define WORDS 64u
+#define NUMBER 100 /* the descriptor of what is shared, for programs that are begun */
 #define ALL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
 struct name {
@@ -160,8 +163,10 @@ static void late_work(uint32_t who)
 	struct name to = shared->early[who];
 	struct ibv_qp *qp;
 
-	device_open();
-	objects_make();
+	if (!context) {
+		device_open();
+		objects_make();
+	}
 	qp = qp_make(&shared->late, 0);
 	qp_connect(qp, &to);
 	shared->who = who;
@@ -179,6 +184,69 @@ static void late_work(uint32_t who)
 	CHECK(pattern_holds(memory.in[0], sizeof(memory.in[0]), 0) && pattern_holds(memory.written, sizeof(memory.written), 0));
 }
 
+static void ended_well(pid_t pid)
+{
+	int status;
+
+	CHECK(waitpid(pid, &status, 0) == pid);
+	if (status)
+		feature_fail("a process ended with status 0x%x", (unsigned int)status);
+}
+
+/* What a late one does that is to be another program, this one with a word and its number; main() goes on with it. */
+static void other_program(const char *word, uint32_t who, int spawn)
+{
+	char number[16];
+	char *argv[] = { "late", (char *)word, number, NULL };
+	extern char **environ;
+	pid_t pid;
+
+	snprintf(number, sizeof(number), "%u", who);
+	if (!spawn) {
+		execv("/proc/self/exe", argv);
+		feature_fail("exec: %s", strerror(errno));
+	}
+	CHECK(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ) == 0);
+	ended_well(pid);
+}
+
+static void late_wait(uint32_t who)
+{
+	CHECK(sem_post(&shared->connected) == 0);
+	wait_for(&shared->go[who]);
+}
+
+static void late_forked(uint32_t who)
+{
+	if (who == 1)
+		ibv_free_device_list(ibv_get_device_list(NULL));
+	if (who == 2) {
+		device_open();
+		CHECK(!ibv_close_device(context));
+		context = NULL;
+	}
+	if (who == 5)
+		other_program("wait", who, 0);
+	late_wait(who);
+	if (who == 3 || who == 4)
+		other_program("work", who, who == 4);
+	else
+		late_work(who);
+}
+
+static int late_begun(const char *word, uint32_t who)
+{
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, NUMBER, 0);
+	CHECK(shared != MAP_FAILED);
+	if (!strcmp(word, "wait")) {
+		device_open();
+		objects_make();
+		late_wait(who);
+	}
+	late_work(who);
+	return 0;
+}
+
 static pid_t late(uint32_t who)
 {
 	pid_t pid = fork();
@@ -186,15 +254,7 @@ static pid_t late(uint32_t who)
 	CHECK(pid >= 0);
 	if (pid)
 		return pid;
-	if (who % 3 == 1)
-		ibv_free_device_list(ibv_get_device_list(NULL));
-	if (who % 3 == 2) {
-		device_open();
-		CHECK(!ibv_close_device(context));
-	}
-	CHECK(sem_post(&shared->connected) == 0);
-	wait_for(&shared->go[who]);
-	late_work(who);
+	late_forked(who);
 	exit(0);
 }
 
@@ -202,9 +262,11 @@ static pid_t late(uint32_t who)
 
 static pid_t begin(void)
 {
+	int fd = memfd_create("shared", 0);
 	pid_t pid;
 
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(fd >= 0 && ftruncate(fd, sizeof(*shared)) == 0 && dup2(fd, NUMBER) == NUMBER && close(fd) == 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, NUMBER, 0);
 	CHECK(shared != MAP_FAILED);
 	for (uint32_t i = 0; i < LATES; i++)
 		CHECK(sem_init(&shared->go[i], 1, 0) == 0);
@@ -217,20 +279,14 @@ static pid_t begin(void)
 	return pid;
 }
 
-static void ended_well(pid_t pid)
+int main(int argc, char **argv)
 {
-	int status;
-
-	CHECK(waitpid(pid, &status, 0) == pid);
-	if (status)
-		feature_fail("a process ended with status 0x%x", (unsigned int)status);
-}
-
-int main(void)
-{
-	pid_t first = begin(), pids[LATES];
+	pid_t first, pids[LATES];
 	uint32_t n = 0;
 
+	if (argc > 1)
+		return late_begun(argv[1], (uint32_t)atoi(argv[2]));
+	first = begin();
 	for (uint32_t i = 0; i < LATES; i++) {
 		pids[i] = late(i);
 		wait_for(&shared->connected);

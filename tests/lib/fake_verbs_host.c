@@ -35,11 +35,14 @@ struct shared {
 	uint32_t count, visible;
 	_Atomic int more;
 	struct name names[NAMES_MAX];
+	uint32_t kept_count;
+	struct name kept[NAMES_MAX];
 };
 
 static struct arena arena;
 static struct shared *shared;
 static size_t sunk;
+static int begun; /* this process knows what was kept, and no more */
 
 __thread struct fermata_thread_state fermata_thread;
 
@@ -174,8 +177,8 @@ EXPORT int fermata_ask(const void *key, size_t keylen)
 
 EXPORT const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
 {
-	for (uint32_t i = 0; i < shared->visible; i++) {
-		struct name *n = &shared->names[i];
+	for (uint32_t i = 0; i < (begun ? shared->kept_count : shared->visible); i++) {
+		struct name *n = begun ? &shared->kept[i] : &shared->names[i];
 
 		if (n->key_length != keylen || memcmp(n->key, key, keylen) || index--)
 			continue;
@@ -183,6 +186,27 @@ EXPORT const void *fermata_resolve(const void *key, size_t keylen, unsigned int 
 		return n->value;
 	}
 	return NULL;
+}
+
+EXPORT int fermata_names_keep(const char *prefix)
+{
+	lock_acquire(&shared->lock);
+	for (uint32_t i = 0, before = shared->kept_count; !before && i < shared->visible; i++)
+		if (!memcmp(shared->names[i].key, prefix, strlen(prefix)))
+			shared->kept[shared->kept_count++] = shared->names[i];
+	lock_release(&shared->lock);
+	return 0;
+}
+
+EXPORT int fermata_names_kept(void)
+{
+	begun = shared && shared->kept_count;
+	return begun;
+}
+
+EXPORT void fermata_names_done(void)
+{
+	begun = 0;
 }
 
 /* ---- processes ---- */
@@ -250,6 +274,7 @@ int fake_host_restart(const struct fermata_plugin *p)
 
 	fake_host_barrier();
 	names_forget();
+	shared->kept_count = 0;
 	fake_host_barrier();
 	r = p->recreate(NULL, 0);
 	fake_host_barrier();

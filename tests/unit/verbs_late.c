@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who opens the device after a restart, on a host with another LID and other GIDs, when his peer had told its names before: the port is called as the
+ * Who opens the device after a restart, on a host with another LID and other GIDs, when his peer had told its names before, or who is begun only then: the port is called as the
  * peer calls it, and the two find each other in this life and in the next one, on another host again. The host's name, from which softrdma
  * makes LIDs and GIDs, is this file's.
  */
@@ -88,6 +88,42 @@ static int late_listed(int sock)
 	return late(sock);
 }
 
+static int nothing(void)
+{
+	return 0;
+}
+
+static int nothing_to_drain(unsigned int round)
+{
+	return FERMATA_DRAINED;
+}
+
+static int nothing_to_dump(struct fermata_sink *sink)
+{
+	return 0;
+}
+
+static int nothing_to_make(const void *record, size_t len)
+{
+	return 0;
+}
+
+/* In the place of a program that is not there yet. */
+static const struct fermata_plugin nobody = {
+	.name = "nobody", .quiesce = nothing, .drain = nothing_to_drain, .dump = nothing_to_dump, .recreate = nothing_to_make, .reconnect = nothing,
+};
+
+static int late_begun(int sock)
+{
+	alarm(45);
+	die_unless(!fake_host_checkpoint(&nobody));
+	host++;
+	fake_host_barrier();
+	die_unless(!fake_host_restart(&nobody));
+	end_open(&e, 1, SIZE);
+	return from_here_on(sock, 0);
+}
+
 static void test_late(void **state)
 {
 	pair_run(early, late);
@@ -98,10 +134,15 @@ static void test_late_listed(void **state)
 	pair_run(early, late_listed);
 }
 
+static void test_late_begun(void **state)
+{
+	pair_run(early, late_begun);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_late), cmocka_unit_test(test_late_listed),
+		cmocka_unit_test(test_late), cmocka_unit_test(test_late_listed), cmocka_unit_test(test_late_begun),
 	};
 
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);
