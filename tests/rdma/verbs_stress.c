@@ -60,7 +60,7 @@ static void op_post(struct connection *c, uint32_t q)
 		break;
 	case OP_WRITE_IMM:
 		wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-		wr.wr.rdma.remote_addr = c->other.landing + c->landings % options.depth * options.largest;
+		wr.wr.rdma.remote_addr = c->other.landing + c->landings % landing_slots() * options.largest;
 		break;
 	case OP_WRITE:
 		wr.opcode = IBV_WR_RDMA_WRITE;
@@ -135,8 +135,8 @@ static void send_done(struct connection *c, uint32_t q, const struct ibv_wc *wc)
 static void receive_done(struct connection *c, uint32_t q, const struct ibv_wc *wc)
 {
 	struct worker *w = &workers[q % options.threads];
-	uint64_t slot = c->messages % options.depth;
-	uint8_t *at = options.shared ? shared_take(w, wc->wr_id) : c->receive + slot * options.largest;
+	uint8_t *landed = c->landing + c->messages % landing_slots() * options.largest;
+	uint8_t *at = options.shared ? shared_take(w, wc->wr_id) : c->receive + c->messages % options.depth * options.largest;
 	struct op op = op_at(!me(), q, c->message);
 
 	while (!takes_receive(op.kind) && c->message < options.count)
@@ -152,7 +152,7 @@ static void receive_done(struct connection *c, uint32_t q, const struct ibv_wc *
 		wrong("connection %u, message %lu: opcode %d", q, (unsigned long)c->message, wc->opcode);
 	if (op.kind != OP_SEND && (!(wc->wc_flags & IBV_WC_WITH_IMM) || ntohl(wc->imm_data) != (uint32_t)c->message))
 		wrong("connection %u, message %lu: immediate %u", q, (unsigned long)c->message, ntohl(wc->imm_data));
-	check(op.kind == OP_WRITE_IMM ? c->landing + slot * options.largest : at, op.size, op.seed, "message", q, c->message);
+	check(op.kind == OP_WRITE_IMM ? landed : at, op.size, op.seed, "message", q, c->message);
 	c->message++;
 	c->messages++;
 	if (options.shared)

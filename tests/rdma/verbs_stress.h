@@ -107,6 +107,11 @@ void device_close(void);
 /* Until there is a completion, of the first worker's queues. */
 void sleep_for_event(void);
 void worker_destroy(struct worker *w);
+/*
+ * Places for RDMA WRITEs with immediate. A large one fills its place before it asks for a receive (its last packet does), and as many
+ * as @depth may be on their way when those before have completed for the sender, but were not looked at here: so twice as many.
+ */
+uint64_t landing_slots(void);
 void connection_create(struct connection *c, uint32_t q);
 void connection_connect(struct connection *c);
 void receive_post(struct connection *c);

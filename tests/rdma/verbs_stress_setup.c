@@ -176,16 +176,22 @@ void receive_post(struct connection *c)
 	c->receives_posted++;
 }
 
+uint64_t landing_slots(void)
+{
+	return 2 * (uint64_t)options.depth;
+}
+
 static void connection_memory(struct connection *c)
 {
-	size_t part = (size_t)options.depth * options.largest + 64, all = 4 * part + options.largest;
+	size_t part = (size_t)options.depth * options.largest + 64, landings = landing_slots() * options.largest + 64;
+	size_t all = 3 * part + landings + options.largest;
 
 	c->send = aligned_alloc(4096, (all + 4095) & ~(size_t)4095);
 	must(c->send != NULL, "memory");
 	memset(c->send, 0, all);
 	c->receive = c->send + part;
 	c->landing = c->receive + part;
-	c->fetch = c->landing + part;
+	c->fetch = c->landing + landings;
 	c->written = c->fetch + part;
 	c->mr = ibv_reg_mr(pd, c->send, all, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	must(c->mr != NULL, "ibv_reg_mr");
