@@ -33,11 +33,14 @@ int cmd_coordinator(int argc, char **argv);
 
 #define JOB_PATH_MAX 512
 #define JOB_RDMA_MAX 16
+#define JOB_SIGNAL_MAX 16
 
 struct job {
 	char name[64];
 	char jobdir[JOB_PATH_MAX];
-	char rdma[JOB_RDMA_MAX]; /* the job's, once job_start() has joined or started it */
+	/* The job's, once job_start() has joined or started it: */
+	char rdma[JOB_RDMA_MAX];
+	char on_signal[JOB_SIGNAL_MAX]; /* empty: none */
 	struct link link; /* open; proved */
 };
 
@@ -53,7 +56,7 @@ int job_status(struct job *job, char **ret_text);
 struct job_options {
 	const char *name; /* checked by rundir_job_check() */
 	const char *dir;  /* absolute, or NULL: ./fermata-NAME, or that of the job that is joined */
-	const char *compress, *rdma, *files; /* NULL: not given */
+	const char *compress, *rdma, *files, *on_signal; /* NULL: not given */
 	unsigned int interval, keep, timeout; /* seconds, number, seconds */
 	bool interval_given, keep_given, timeout_given;
 	const char *restart; /* checkpoint whose processes are expected, or NULL */
@@ -69,6 +72,9 @@ int job_start(const struct job_options *options, struct job *ret);
 /* options.c: an option's value: the flag's, else the environment's. Numbers: exits 2 naming the option if it is none. */
 const char *options_text(const char *flag, const char *variable);
 unsigned int options_number(const char *name, const char *value, bool *ret_given);
+/* "USR1", "SIGUSR1", "10", "none" or NULL becomes "USR1", "none": 0, or -EINVAL after it has said why not. */
+int options_signal(const char *value, char ret[JOB_SIGNAL_MAX]);
+int options_signal_number(const char *name); /* of what options_signal() has made; 0: none */
 /* 0, or -EINVAL after it has said what is not supported. */
 int options_check(const char *compress, const char *rdma, const char *files);
 

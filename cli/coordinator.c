@@ -16,27 +16,27 @@
 static const char coordinator_help[] =
 	"Usage: fermata coordinator --job NAME [--dir DIR] [--interval SECS] [--keep N]\n"
 	"                           [--compress none] [--rdma auto|system|soft]\n"
-	"                           [--timeout SECS] [--foreground]\n"
+	"                           [--on-signal SIGNAL] [--timeout SECS] [--foreground]\n"
 	"Starts the coordinator of a job by hand. It waits for the job's first process and\n"
 	"leaves with the last one. fermata launch starts one by itself if there is none.\n"
 	"  --foreground   stay in the foreground, messages on standard error\n"
 	"The other options: see fermata launch --help.\n";
 
-enum { OPT_READY = 256, OPT_LINGER, OPT_RESTART, OPT_FILES };
+enum { OPT_READY = 256, OPT_LINGER, OPT_RESTART, OPT_FILES, OPT_ON_SIGNAL };
 
 static const struct option coordinator_long[] = {
 	{ "job", required_argument, NULL, 'j' },	{ "dir", required_argument, NULL, 'd' },
 	{ "interval", required_argument, NULL, 'i' },	{ "keep", required_argument, NULL, 'k' },
 	{ "compress", required_argument, NULL, 'c' },	{ "rdma", required_argument, NULL, 'r' },
 	{ "timeout", required_argument, NULL, 't' },	{ "files", required_argument, NULL, OPT_FILES },
-	{ "foreground", no_argument, NULL, 'f' },
+	{ "on-signal", required_argument, NULL, OPT_ON_SIGNAL }, { "foreground", no_argument, NULL, 'f' },
 	{ "restart", required_argument, NULL, OPT_RESTART }, { "ready-fd", required_argument, NULL, OPT_READY },
 	{ "linger", no_argument, NULL, OPT_LINGER },	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
 
 struct coordinator_flags {
-	const char *job, *dir, *compress, *rdma, *files, *interval, *keep, *timeout, *restart, *ready;
+	const char *job, *dir, *compress, *rdma, *files, *on_signal, *interval, *keep, *timeout, *restart, *ready;
 	bool foreground, linger;
 };
 
@@ -56,6 +56,7 @@ static int coordinator_parse(int argc, char **argv, struct coordinator_flags *f)
 		case 't': f->timeout = optarg; break;
 		case 'f': f->foreground = true; break;
 		case OPT_FILES: f->files = optarg; break;
+		case OPT_ON_SIGNAL: f->on_signal = optarg; break;
 		case OPT_RESTART: f->restart = optarg; break;
 		case OPT_READY: f->ready = optarg; break;
 		case OPT_LINGER: f->linger = true; break;
@@ -68,7 +69,7 @@ static int coordinator_parse(int argc, char **argv, struct coordinator_flags *f)
 
 static int coordinator_start(const struct coordinator_flags *f, const char *dir, const struct coordinator_options *c)
 {
-	struct job_options o = { .name = c->job, .dir = dir, .compress = c->compress, .rdma = c->rdma, .files = c->files,
+	struct job_options o = { .name = c->job, .dir = dir, .compress = c->compress, .rdma = c->rdma, .files = c->files, .on_signal = c->on_signal,
 				 .interval = c->interval_s, .interval_given = true, .keep = c->keep, .keep_given = true,
 				 .timeout = c->timeout_ms / 1000, .timeout_given = true, .linger = true };
 	struct job job;
@@ -81,7 +82,7 @@ static int coordinator_start(const struct coordinator_flags *f, const char *dir,
 int cmd_coordinator(int argc, char **argv)
 {
 	struct coordinator_flags f = { 0 };
-	char dir[JOB_PATH_MAX], by_name[96];
+	char dir[JOB_PATH_MAX], by_name[96], on_signal[JOB_SIGNAL_MAX];
 	struct coordinator_options c = { 0 };
 	bool given;
 	int r = coordinator_parse(argc, argv, &f);
@@ -101,6 +102,9 @@ int cmd_coordinator(int argc, char **argv)
 			log_error("FERMATA_FAULT=%s: no such point", getenv("FERMATA_FAULT"));
 		return CLI_USAGE;
 	}
+	if (options_signal(options_text(f.on_signal, "FERMATA_ON_SIGNAL"), on_signal) < 0)
+		return CLI_USAGE;
+	c.on_signal = on_signal;
 	c.compress = c.compress ? c.compress : "none";
 	c.rdma = c.rdma ? c.rdma : "auto";
 	c.files = c.files ? c.files : "restore";

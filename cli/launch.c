@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fermata launch: joins or starts the job, then becomes the program by exec. Owns the environment that the program gets:
+ * fermata launch: joins or starts the job, then becomes the program by exec; of a protected job a child does (protect.h). Owns the environment that the program gets:
  *
  *   LD_PRELOAD       libfermata.so in front of what was there
  *   FERMATA_JOBDIR   where the coordinator is
@@ -22,6 +22,7 @@
 #include "cli/cli.h"
 #include "cli/launch_program.h"
 #include "cli/launch_shim.h"
+#include "cli/protect.h"
 #include "coordinator/rundir.h"
 
 #define LAUNCH_FD_MIN 500 /* out of the way of the program's own until the agent takes it over */
@@ -40,9 +41,11 @@ static const char launch_help[] =
 	"  --files WHAT      contents of files open for writing: restore, saved and put back\n"
 	"                    at a restart; check, it refuses if they differ; ignore\n"
 	"                    (default: restore)\n"
+	"  --on-signal SIG   at this signal to fermata launch: take a checkpoint, end the job,\n"
+	"                    exit with 99, for batch systems that start it again (default: none)\n"
 	"  --timeout SECS    the longest that a phase may last (default: 60)\n"
 	"Each has an environment variable: FERMATA_JOB, FERMATA_DIR, FERMATA_INTERVAL,\n"
-	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_FILES, FERMATA_TIMEOUT; an option beats it.\n";
+	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_FILES, FERMATA_ON_SIGNAL, FERMATA_TIMEOUT; an option beats it.\n";
 
 enum { OPT_COORDINATOR = 256 };
 
@@ -50,13 +53,13 @@ static const struct option launch_long[] = {
 	{ "job", required_argument, NULL, 'j' },      { "dir", required_argument, NULL, 'd' },
 	{ "interval", required_argument, NULL, 'i' }, { "keep", required_argument, NULL, 'k' },
 	{ "compress", required_argument, NULL, 'c' }, { "rdma", required_argument, NULL, 'r' },
-	{ "files", required_argument, NULL, 'f' },
+	{ "files", required_argument, NULL, 'f' },    { "on-signal", required_argument, NULL, 's' },
 	{ "timeout", required_argument, NULL, 't' },  { "coordinator", required_argument, NULL, OPT_COORDINATOR },
 	{ "help", no_argument, NULL, 'h' },	      { 0 },
 };
 
 struct launch_flags {
-	const char *job, *dir, *interval, *keep, *compress, *rdma, *files, *timeout, *coordinator;
+	const char *job, *dir, *interval, *keep, *compress, *rdma, *files, *on_signal, *timeout, *coordinator;
 };
 
 /* 0, or an exit status + 1. */
@@ -73,6 +76,7 @@ static int launch_parse(int argc, char **argv, struct launch_flags *f)
 		case 'c': f->compress = optarg; break;
 		case 'r': f->rdma = optarg; break;
 		case 'f': f->files = optarg; break;
+		case 's': f->on_signal = optarg; break;
 		case 't': f->timeout = optarg; break;
 		case OPT_COORDINATOR: f->coordinator = optarg; break;
 		case 'h': fputs(launch_help, stdout); return CLI_OK + 1;
@@ -198,34 +202,61 @@ static int launch_keep_connection(struct job *job)
 	return fd;
 }
 
+/* What the program becomes by exec. */
+struct launch {
+	struct job job;
+	char program[LAUNCH_PATH_MAX], agent[JOB_PATH_MAX], libdir[JOB_PATH_MAX];
+	char **argv;
+};
+
+/* Returns an exit status if it fails. */
+static int launch_become(void *arg, int ready)
+{
+	struct launch *l = arg;
+	int fd = launch_keep_connection(&l->job);
+
+	(void)ready;
+	if (fd < 0 || launch_environment(&l->job, l->agent, l->libdir, fd) < 0) {
+		log_error("%s: %s", l->program, strerror(errno));
+		return CLI_FAILED;
+	}
+	execv(l->program, l->argv);
+	log_error("%s: %s", l->program, strerror(errno));
+	return 126;
+}
+
+/* Stays with the program if the job has a signal for that. */
+static int launch_run(struct launch *l, const char *on_signal)
+{
+	struct protect p = { .job = l->job.name, .on_signal = on_signal, .begin = launch_become, .arg = l, .handed = &l->job };
+
+	return options_signal_number(on_signal) ? protect_run(&p) : launch_become(l, -1);
+}
+
 int cmd_launch(int argc, char **argv)
 {
-	char program[LAUNCH_PATH_MAX], agent[JOB_PATH_MAX], libdir[JOB_PATH_MAX], name[RUNDIR_JOB_MAX + 1];
-	char dir[JOB_PATH_MAX];
+	char name[RUNDIR_JOB_MAX + 1], dir[JOB_PATH_MAX], on_signal[JOB_SIGNAL_MAX];
 	struct launch_flags f = { 0 };
 	struct job_options o = { 0 };
-	struct job job;
-	int r = launch_parse(argc, argv, &f), fd;
+	struct launch l;
+	int r = launch_parse(argc, argv, &f);
 
 	if (r)
 		return r - 1;
-	if (launch_options(&f, argv[optind], &o, name, sizeof(name), dir, sizeof(dir)) < 0)
+	if (launch_options(&f, argv[optind], &o, name, sizeof(name), dir, sizeof(dir)) < 0 ||
+	    options_signal(options_text(f.on_signal, "FERMATA_ON_SIGNAL"), on_signal) < 0)
 		return CLI_USAGE;
-	r = launch_program_check(argv[optind], program, sizeof(program));
+	o.on_signal = options_text(f.on_signal, "FERMATA_ON_SIGNAL") ? on_signal : NULL;
+	r = launch_program_check(argv[optind], l.program, sizeof(l.program));
 	if (r < 0)
 		return r == -ENOENT ? 127 : 126;
-	if (paths_lib("libfermata.so", agent, sizeof(agent)) < 0 || paths_lib("", libdir, sizeof(libdir)) < 0 ||
-	    launch_check_agent(agent) < 0)
+	if (paths_lib("libfermata.so", l.agent, sizeof(l.agent)) < 0 || paths_lib("", l.libdir, sizeof(l.libdir)) < 0 ||
+	    launch_check_agent(l.agent) < 0)
 		return CLI_FAILED;
-	r = job_start(&o, &job);
+	protect_hold(on_signal);
+	l.argv = argv + optind;
+	r = job_start(&o, &l.job);
 	if (r < 0)
 		return r == -EEXIST ? CLI_USAGE : CLI_FAILED;
-	fd = launch_keep_connection(&job);
-	if (fd < 0 || launch_environment(&job, agent, libdir, fd) < 0) {
-		log_error("%s: %s", program, strerror(errno));
-		return CLI_FAILED;
-	}
-	execv(program, argv + optind);
-	log_error("%s: %s", program, strerror(errno));
-	return 126;
+	return launch_run(&l, l.job.on_signal);
 }

@@ -2,6 +2,8 @@
 /* Values of options that several commands have: flag beats environment. Owns nothing. */
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,4 +50,38 @@ int options_check(const char *compress, const char *rdma, const char *files)
 		return -EINVAL;
 	}
 	return 0;
+}
+
+/* Those that a batch system or a user sends to ask for something. */
+static const struct {
+	const char *name;
+	int number;
+} options_signals[] = {
+	{ "HUP", SIGHUP }, { "INT", SIGINT }, { "QUIT", SIGQUIT }, { "USR1", SIGUSR1 }, { "USR2", SIGUSR2 },
+	{ "ALRM", SIGALRM }, { "TERM", SIGTERM }, { "URG", SIGURG }, { "XCPU", SIGXCPU }, { "XFSZ", SIGXFSZ },
+};
+
+int options_signal_number(const char *name)
+{
+	for (size_t i = 0; i < sizeof(options_signals) / sizeof(options_signals[0]); i++)
+		if (!strcmp(name, options_signals[i].name))
+			return options_signals[i].number;
+	return 0;
+}
+
+int options_signal(const char *value, char ret[JOB_SIGNAL_MAX])
+{
+	const char *name = value && !strncmp(value, "SIG", 3) ? value + 3 : value;
+
+	snprintf(ret, JOB_SIGNAL_MAX, "none");
+	if (!value || !strcmp(value, "none"))
+		return 0;
+	for (size_t i = 0; i < sizeof(options_signals) / sizeof(options_signals[0]); i++) {
+		if (strcmp(name, options_signals[i].name) && atoi(name) != options_signals[i].number)
+			continue;
+		snprintf(ret, JOB_SIGNAL_MAX, "%s", options_signals[i].name);
+		return 0;
+	}
+	log_error("--on-signal %s: HUP, INT, QUIT, USR1, USR2, ALRM, TERM, URG, XCPU, XFSZ or none is needed", value);
+	return -EINVAL;
 }

@@ -19,6 +19,7 @@
 
 #include "base/fault.h"
 #include "cli/cli.h"
+#include "cli/protect.h"
 #include "cli/restart.h"
 
 /*
@@ -59,21 +60,24 @@ int restart_exit_status(int worst, size_t roots)
 }
 
 static const char restart_help[] =
-	"Usage: fermata restart [--rdma WHICH] [--files WHAT] [--no-verify] [--pause[=PID] | --gdb PID] CHECKPOINT\n"
+	"Usage: fermata restart [--rdma WHICH] [--files WHAT] [--on-signal SIG] [--no-verify] [--pause[=PID] | --gdb PID]\n"
+	"                       CHECKPOINT\n"
 	"Brings a job back from a checkpoint's directory, or from the newest one in a job's directory, and stays\n"
 	"in the foreground for it: standard input and output, signals and exit status are the programs'.\n"
 	"  --rdma WHICH  the RDMA device from now on: auto, system or soft (default: as the job was launched)\n"
 	"  --files WHAT  files whose content has changed since the checkpoint: restore puts them back, what was there\n"
 	"                is kept beside them; check refuses; ignore takes them as they are (default: the job's)\n"
+	"  --on-signal SIG  at this signal: take a checkpoint, end the job, exit with 99; or none (default: the job's)\n"
 	"  --no-verify   do not check the memory in the images, only their structure\n"
 	"  --pause[=PID] stop process PID of the job, or all, before they run on, and say how to debug them\n"
 	"  --gdb PID     stop process PID before it runs on, with gdb on it in the foreground\n"
 	"Exit status: the programs' own; 2 usage or the job is running; 3 nothing to restart;\n"
-	"5 cannot restart here (each reason is said); 6 image damaged.\n";
+	"5 cannot restart here (each reason is said); 6 image damaged; 99 checkpointed upon the signal, please requeue.\n";
 
 static const struct option restart_long[] = {
 	{ "files", required_argument, NULL, 'f' },
 	{ "rdma", required_argument, NULL, 'r' },
+	{ "on-signal", required_argument, NULL, 's' },
 	{ "verify", no_argument, NULL, 'v' },
 	{ "no-verify", no_argument, NULL, 'n' },
 	{ "pause", optional_argument, NULL, 'p' },
@@ -100,56 +104,105 @@ static int usage(void)
 	return CLI_USAGE;
 }
 
-int cmd_restart(int argc, char **argv)
+struct restart_command {
+	struct restart restart;
+	const char *checkpoint; /* as it was given */
+	const char *rdma, *on_signal;
+};
+
+/* 0, or an exit status + 1. */
+static int parse(int argc, char **argv, struct restart_command *c)
 {
-	struct restart r = { .verify = true, .log_fd = -1, .gate_fd = -1, .gate_key_fd = -1 };
-	const char *files = NULL;
-	const char *rdma = NULL;
-	int code, o;
+	struct restart *r = &c->restart;
+	int o;
 
 	while ((o = getopt_long(argc, argv, "h", restart_long, NULL)) != -1) {
 		switch (o) {
-		case 'f': files = optarg; break;
-		case 'r': rdma = optarg; break;
-		case 'v': r.verify = true; break;
-		case 'n': r.verify = false; break;
+		case 'f': r->files = optarg; break;
+		case 'r': c->rdma = optarg; break;
+		case 's': c->on_signal = optarg; break;
+		case 'v': r->verify = true; break;
+		case 'n': r->verify = false; break;
 		case 'p':
-			r.pause_all = !optarg;
-			r.pause_pid = optarg ? read_pid(optarg) : 0;
-			if (optarg && !r.pause_pid)
-				return CLI_USAGE;
+			r->pause_all = !optarg;
+			r->pause_pid = optarg ? read_pid(optarg) : 0;
+			if (optarg && !r->pause_pid)
+				return CLI_USAGE + 1;
 			break;
 		case 'g':
-			r.debug_pid = read_pid(optarg);
-			if (!r.debug_pid)
-				return CLI_USAGE;
+			r->debug_pid = read_pid(optarg);
+			if (!r->debug_pid)
+				return CLI_USAGE + 1;
 			break;
-		case 'h': fputs(restart_help, stdout); return CLI_OK;
-		default: return usage();
+		case 'h': fputs(restart_help, stdout); return CLI_OK + 1;
+		default: return usage() + 1;
 		}
 	}
 	if (optind + 1 != argc)
-		return usage();
-	r.files = options_text(files, "FERMATA_FILES");
-	rdma = options_text(rdma, "FERMATA_RDMA");
-	if (options_check(NULL, rdma, r.files) < 0 || fault_init(getenv("FERMATA_FAULT")) < 0)
-		return CLI_USAGE;
-	r.rdma_given = rdma != NULL;
-	snprintf(r.rdma, sizeof(r.rdma), "%s", rdma ? rdma : "");
-	open_standard();
-	code = paths_lib("fermata/restorer", r.restorer, sizeof(r.restorer)) < 0 ? CLI_CANNOT : 0;
+		return usage() + 1;
+	c->checkpoint = argv[optind];
+	return 0;
+}
+
+/* The job has come back, and ended: its exit status. @ready gets a byte in between. */
+static int bring_back(void *arg, int ready)
+{
+	struct restart_command *c = arg;
+	struct restart *r = &c->restart;
+	int code = paths_lib("fermata/restorer", r->restorer, sizeof(r->restorer)) < 0 ? CLI_CANNOT : 0;
+
+	r->ready_fd = ready;
 	if (!code)
-		code = restart_find(&r, argv[optind]);
+		code = restart_find(r, c->checkpoint);
 	if (!code)
-		code = restart_open(&r);
+		code = restart_open(r);
 	if (!code)
-		code = restart_debug_check(&r);
+		code = restart_debug_check(r);
 	if (!code)
-		code = restart_files_collect(&r);
+		code = restart_files_collect(r);
 	if (!code)
-		code = restart_check(&r);
+		code = restart_check(r);
 	if (!code)
-		code = restart_run(&r);
-	restart_close(&r);
+		code = restart_run(r);
+	restart_close(r);
 	return code;
+}
+
+/* What was not given is as the job was launched; nobody whose job is in the debugger wants it ended. */
+static void take_protection(struct restart_command *c, char job[64])
+{
+	struct restart *r = &c->restart;
+	struct image_error error;
+	struct manifest *m;
+
+	if (manifest_open(c->checkpoint, &m, &error) < 0)
+		return; /* which bring_back() will say */
+	snprintf(job, 64, "%s", m->job);
+	if (!c->on_signal && !r->pause_all && !r->pause_pid && !r->debug_pid && options_signal_number(m->on_signal))
+		snprintf(r->on_signal, sizeof(r->on_signal), "%s", m->on_signal);
+	manifest_free(m);
+}
+
+int cmd_restart(int argc, char **argv)
+{
+	struct restart_command c = { .restart = { .verify = true, .log_fd = -1, .gate_fd = -1, .gate_key_fd = -1 } };
+	struct restart *r = &c.restart;
+	char job[64] = "";
+	struct protect p = { .job = job, .on_signal = r->on_signal, .begin = bring_back, .arg = &c, .restart = true };
+	int code = parse(argc, argv, &c);
+
+	if (code)
+		return code - 1;
+	r->files = options_text(r->files, "FERMATA_FILES");
+	c.rdma = options_text(c.rdma, "FERMATA_RDMA");
+	c.on_signal = options_text(c.on_signal, "FERMATA_ON_SIGNAL");
+	if (options_check(NULL, c.rdma, r->files) < 0 || options_signal(c.on_signal, r->on_signal) < 0 ||
+	    fault_init(getenv("FERMATA_FAULT")) < 0)
+		return CLI_USAGE;
+	r->rdma_given = c.rdma != NULL;
+	snprintf(r->rdma, sizeof(r->rdma), "%s", c.rdma ? c.rdma : "");
+	open_standard();
+	take_protection(&c, job);
+	protect_hold(r->on_signal);
+	return options_signal_number(r->on_signal) ? protect_run(&p) : bring_back(&c, -1);
 }

@@ -73,6 +73,8 @@ struct restart {
 	struct restart_sysv *sysv;
 	size_t sysv_count;
 	char compress[16], rdma[16];
+	char on_signal[JOB_SIGNAL_MAX]; /* of options_signal(): not for the programs */
+	int ready_fd; /* gets a byte when the job runs again; -1: nobody waits */
 	bool rdma_given; /* else each process keeps what it has */
 	unsigned int interval_s, keep, timeout_ms;
 	uint64_t memory; /* bytes to be read */

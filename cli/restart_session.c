@@ -69,6 +69,7 @@ static int start_coordinator(struct session *s)
 		.dir = r->dir,
 		.compress = r->compress,
 		.rdma = r->rdma,
+		.on_signal = r->on_signal,
 		.files = r->manifest->files[0] ? r->manifest->files : NULL,
 		/* Checkpoints of a job in the debugger would push out, by --keep, the one that is looked at. */
 		.interval = r->pause_all || r->pause_pid || r->debug_pid ? 0 : r->interval_s,
@@ -133,6 +134,8 @@ static void hear_coordinator(struct session *s)
 		s->failed = true;
 	} else {
 		s->complete = true;
+		if (s->restart->ready_fd >= 0)
+			(void)!write(s->restart->ready_fd, "", 1);
 	}
 }
 
@@ -247,6 +250,8 @@ static void hear_signal(struct session *s)
 		tell_init(s, CAPSULE_SIGNAL, 1, SIGCONT);
 		return;
 	default:
+		if (info.ssi_signo == (uint32_t)options_signal_number(s->restart->on_signal))
+			return; /* who sent it to our whole group means the process that stays with us */
 		break;
 	}
 	if (!s->complete && (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)) {

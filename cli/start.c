@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@
 #include "cli/cli.h"
 #include "coordinator/rundir.h"
 
-#define START_ARGS_MAX 24
+#define START_ARGS_MAX 40
 #define START_READY_FD 3
 #define START_IN_USE_NS 2000000000u
 #define START_LEAVING_NS 10000000000u
@@ -75,6 +76,7 @@ static int start_args(struct start_args *a, const struct job_options *o)
 	start_arg(a, "--compress", o->compress);
 	start_arg(a, "--rdma", o->rdma);
 	start_arg(a, "--files", o->files);
+	start_arg(a, "--on-signal", o->on_signal);
 	start_arg(a, "--restart", o->restart);
 	start_number(a, "--interval", o->interval, o->interval_given);
 	start_number(a, "--keep", o->keep, o->keep_given);
@@ -89,7 +91,10 @@ static _Noreturn void start_daemon(const struct start_args *a, int ready)
 {
 	static const char *const ours[] = { "LD_PRELOAD", "FERMATA_JOBDIR", "FERMATA_FD" };
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	sigset_t none;
 
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
 	for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
 		unsetenv(ours[i]);
 	if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0)
@@ -151,6 +156,8 @@ static int start_check_text(const char *job, json_t *status, const char *key, co
 	char option[32];
 
 	snprintf(option, sizeof(option), "--%s", key);
+	for (char *p = option; *p; p++)
+		*p = *p == '_' ? '-' : *p;
 	return wanted && has && strcmp(has, wanted) ? start_conflict(job, option, has, wanted) : 0;
 }
 
@@ -197,8 +204,14 @@ static int start_check_restarted(json_t *status)
 	return json_array_size(json_object_get(status, "processes")) || !phase || strcmp(phase, "running") ? -EBUSY : -EAGAIN;
 }
 
+static void start_take_options(struct job *to, const char *rdma, const char *on_signal)
+{
+	snprintf(to->rdma, sizeof(to->rdma), "%s", rdma ? rdma : "auto");
+	snprintf(to->on_signal, sizeof(to->on_signal), "%s", on_signal && strcmp(on_signal, "none") ? on_signal : "");
+}
+
 /* A job that runs is joined with its own options; one that was given otherwise is an error, not ignored. -EAGAIN: it is ending. */
-static int start_check_options(const struct job_options *o, struct job *job, char ret_rdma[JOB_RDMA_MAX])
+static int start_check_options(const struct job_options *o, struct job *job, struct job *ret_job)
 {
 	json_t *status = start_status(job);
 	int r = !status ? -EPROTO : start_is_ending(status) ? -EAGAIN : start_check_restarted(status);
@@ -216,7 +229,10 @@ static int start_check_options(const struct job_options *o, struct job *job, cha
 	if (r == 0)
 		r = start_check_number(o->name, status, "keep", o->keep, o->keep_given);
 	if (r == 0)
-		snprintf(ret_rdma, JOB_RDMA_MAX, "%s", json_string_value(json_object_get(status, "rdma")));
+		r = start_check_text(o->name, status, "on_signal", o->on_signal);
+	if (r == 0)
+		start_take_options(ret_job, json_string_value(json_object_get(status, "rdma")),
+				   json_string_value(json_object_get(status, "on_signal")));
 	json_decref(status);
 	return r;
 }
@@ -266,7 +282,7 @@ static int start_wait_gone(const char *name)
 }
 
 /* Under the start lock. -EAGAIN: its coordinator is about to leave, which needs that lock. */
-static int start_or_join(const struct job_options *o, struct job *ret, char ret_rdma[JOB_RDMA_MAX])
+static int start_or_join(const struct job_options *o, struct job *ret, struct job *ret_has)
 {
 	char jobdir[RUNDIR_PATH_MAX];
 	int r;
@@ -277,7 +293,7 @@ static int start_or_join(const struct job_options *o, struct job *ret, char ret_
 		return start_in_use(o->name);
 	r = job_connect(o->name, ret);
 	if (r == 0)
-		r = start_check_options(o, ret, ret_rdma);
+		r = start_check_options(o, ret, ret_has);
 	/* The question has made it a command's connection; a process needs one that is nobody's yet. */
 	job_close(ret);
 	return r;
@@ -294,18 +310,18 @@ static bool start_may_wait(int r, uint64_t begin)
 int job_start(const struct job_options *o, struct job *ret)
 {
 	uint64_t begin = raw_now_ns();
-	char rdma[JOB_RDMA_MAX];
+	struct job has; /* its options */
 	int r = o->restart || o->linger ? start_wait_gone(o->name) : 0, lock;
 
 	*ret = (struct job){ .link.fd = -EBADF };
 	if (r < 0)
 		return r;
-	snprintf(rdma, sizeof(rdma), "%s", o->rdma ? o->rdma : "auto");
+	start_take_options(&has, o->rdma, o->on_signal);
 	for (;;) {
 		lock = rundir_lock(1);
 		if (lock < 0)
 			return lock;
-		r = start_or_join(o, ret, rdma);
+		r = start_or_join(o, ret, &has);
 		if (!start_may_wait(r, begin))
 			break;
 		close(lock);
@@ -320,7 +336,7 @@ int job_start(const struct job_options *o, struct job *ret)
 	}
 	if (r == 0)
 		r = job_connect(o->name, ret);
-	memcpy(ret->rdma, rdma, sizeof(ret->rdma));
+	start_take_options(ret, has.rdma, has.on_signal);
 	close(lock);
 	if (r < 0)
 		job_close(ret);

@@ -44,7 +44,8 @@ void command_results(struct coordinator *c)
 	memcpy(both, o->path, r.path_length);
 	memcpy(both + r.path_length, o->text, r.text_length);
 	list_each(k, &c->conns, node) {
-		if (k->wait != WAIT_CURRENT)
+		/* When the job has been ended at it, it is the one that is wanted of the next, too. */
+		if (k->wait != WAIT_CURRENT && !(k->wait == WAIT_NEXT && c->state == STATE_ENDING))
 			continue;
 		k->wait = WAIT_NONE;
 		connection_send(k, MSG_CHECKPOINT_RESULT, &r, sizeof(r), both, r.path_length + r.text_length);
@@ -87,6 +88,25 @@ void command_restart_result(struct coordinator *c)
 	}
 }
 
+static void command_send_ending(struct conn *k)
+{
+	const struct coordinator *c = k->c;
+	const char *path = c->ending == MSG_ENDING_QUIT ? "" : c->last.path;
+	struct msg_ending m = { .reason = c->ending, .checkpoint = *path ? c->last.number : 0,
+				.text_length = (uint32_t)strlen(path) };
+
+	if (k->watches)
+		connection_send(k, MSG_ENDING, &m, sizeof(m), path, m.text_length);
+}
+
+void command_tell_ending(struct coordinator *c)
+{
+	struct conn *k;
+
+	list_each(k, &c->conns, node)
+		command_send_ending(k);
+}
+
 static json_t *command_status_processes(struct coordinator *c)
 {
 	json_t *list = json_array();
@@ -126,11 +146,12 @@ json_t *command_status(struct coordinator *c)
 {
 	const struct coordinator_options *o = c->options;
 
-	return json_pack("{s:s, s:b, s:s, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:i, s:i, s:o, s:o, s:o}", "job", o->job,
+	return json_pack("{s:s, s:b, s:s, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:o, s:o}", "job", o->job,
 			 "restarted", o->restart != NULL, "dir", o->dir,
 			 "coordinator", (int)getpid(), "phase", conduct_state_name(c->state), "phase_seconds",
 			 (double)(raw_now_ns() - c->state_since_ns) / 1e9, "interval", (int)o->interval_s, "keep",
-			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "files", o->files, "timeout_ms", (int)o->timeout_ms,
+			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "files", o->files, "on_signal",
+			 o->on_signal ? o->on_signal : "none", "timeout_ms", (int)o->timeout_ms,
 			 "next_checkpoint", (int)c->store.next, "restart_phases_ns", command_status_phases(c->restart_phase_ns),
 			 "last", command_status_last(&c->last), "processes", command_status_processes(c));
 }
@@ -176,13 +197,18 @@ void command_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_
 		command_send_status(k);
 		break;
 	case MSG_QUIT:
-		conduct_end(k->c, true);
+		conduct_end(k->c, MSG_ENDING_QUIT);
 		break;
 	case MSG_WAIT_RESTART:
 		k->wait = WAIT_RESTART;
 		conduct_restoring(k->c);
 		if (k->c->restart_over || !k->c->options->restart)
 			command_restart_result(k->c);
+		break;
+	case MSG_WATCH:
+		k->watches = true;
+		if (k->c->ending)
+			command_send_ending(k);
 		break;
 	default:
 		log_warn("pid %d: message %u is not a command", (int)k->sender, type);

@@ -265,7 +265,7 @@ void conduct_retry(uv_timer_t *timer)
 
 static void conduct_commit(struct coordinator *c)
 {
-	bool stop = c->stop;
+	bool stop = c->flags & MSG_CHECKPOINT_STOP;
 	int r;
 
 	conduct_move(c, STATE_COMMIT);
@@ -275,8 +275,9 @@ static void conduct_commit(struct coordinator *c)
 		return; /* it said why, and the job runs again */
 	snprintf(c->last.path, sizeof(c->last.path), "%s", c->store.final);
 	c->last.text[0] = 0;
+	c->last.number = c->store.next;
 	if (stop)
-		conduct_end(c, true);
+		conduct_end(c, c->flags & MSG_CHECKPOINT_REQUEUE ? MSG_ENDING_REQUEUED : MSG_ENDING_STOPPED);
 	else
 		conduct_move(c, STATE_IDLE);
 	if (!stop)
@@ -379,7 +380,7 @@ void conduct_request(struct coordinator *c)
 	if (c->state != STATE_IDLE || !command_wanted(c, &flags, &files))
 		return;
 	c->files = files;
-	c->stop = (flags & MSG_CHECKPOINT_STOP) != 0;
+	c->flags = flags;
 	c->started_ns = raw_now_ns();
 	c->foreign_since_ns = 0;
 	c->last.processes = (uint32_t)c->member_count;
@@ -389,12 +390,14 @@ void conduct_request(struct coordinator *c)
 	conduct_check(c);
 }
 
-void conduct_end(struct coordinator *c, bool kill)
+/* Who watches is told first: by the time that it sees its process dead, it can know why. */
+void conduct_end(struct coordinator *c, uint32_t reason)
 {
 	if (c->state == STATE_ENDING)
 		return;
 	conduct_move(c, STATE_ENDING);
-	if (kill)
-		member_kill_all(c);
+	c->ending = reason;
+	command_tell_ending(c);
+	member_kill_all(c);
 	run_check_leave(c);
 }

@@ -70,6 +70,7 @@ struct conn {
 	struct member *member;
 	enum wait wait; /* a command that waits for a result */
 	uint32_t wait_flags, wait_files;
+	bool watches; /* a command that hears MSG_ENDING */
 };
 
 struct member {
@@ -155,7 +156,7 @@ struct coordinator {
 	uint32_t round, suspend_round, retries;
 	uint64_t state_since_ns, started_ns, foreign_since_ns;
 	uint64_t phase_ns[STATE_COUNT]; /* of the checkpoint under way, or of the restart: what each state took */
-	bool stop;
+	uint32_t flags; /* of msg_checkpoint, of the checkpoint under way */
 	uint32_t files; /* enum msg_files, of the checkpoint under way */
 	struct names names;
 	struct store store;
@@ -168,6 +169,7 @@ struct coordinator {
 	uint64_t restart_ns, restart_phase_ns[STATE_COUNT];
 	char restart_text[768];
 	int exit_error;
+	uint32_t ending; /* enum msg_ending_reason; 0: not so far */
 };
 
 /* connection.c */
@@ -194,7 +196,7 @@ void conduct_request(struct coordinator *c);
 void conduct_check(struct coordinator *c);
 void conduct_suspend_member(struct member *m);
 void conduct_fail(struct coordinator *c, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void conduct_end(struct coordinator *c, bool kill);
+void conduct_end(struct coordinator *c, uint32_t reason);
 void conduct_retry(uv_timer_t *timer);
 bool conduct_is_checkpoint(enum state s);
 uint32_t conduct_phase(enum state s);
@@ -244,6 +246,7 @@ struct expected *manifest_expected(struct coordinator *c, uint32_t pid);
 void command_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t length);
 void command_results(struct coordinator *c);
 void command_restart_result(struct coordinator *c);
+void command_tell_ending(struct coordinator *c);
 void command_progress(uv_timer_t *timer);
 json_t *command_status(struct coordinator *c);
 bool command_wanted(struct coordinator *c, uint32_t *ret_flags, uint32_t *ret_files);

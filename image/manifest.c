@@ -131,6 +131,7 @@ static bool take(struct manifest *m, const json_t *o)
 	take_text(m->compress, sizeof(m->compress), options, "compress");
 	take_text(m->rdma, sizeof(m->rdma), options, "rdma");
 	take_text(m->files, sizeof(m->files), options, "files");
+	take_text(m->on_signal, sizeof(m->on_signal), options, "on_signal");
 	m->checkpoint = take_number(o, "checkpoint", INT64_MAX);
 	m->interval_s = (uint32_t)take_number(options, "interval", INT_MAX);
 	m->keep = (uint32_t)take_number(options, "keep", INT_MAX);

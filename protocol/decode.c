@@ -163,11 +163,13 @@ static uint32_t decode_shortest(uint16_t type)
 	case MSG_CHECKPOINT_RESULT: return sizeof(struct msg_checkpoint_result);
 	case MSG_CHECKPOINT_PROGRESS: return sizeof(struct msg_checkpoint_progress);
 	case MSG_RESTART_RESULT: return sizeof(struct msg_restart_result);
+	case MSG_ENDING: return sizeof(struct msg_ending);
 	case MSG_EXITING:
 	case MSG_STATUS:
 	case MSG_STATUS_REPLY:
 	case MSG_QUIT:
-	case MSG_WAIT_RESTART: return 0;
+	case MSG_WAIT_RESTART:
+	case MSG_WATCH: return 0;
 	default: return SHORTEST_NONE;
 	}
 }
@@ -181,6 +183,7 @@ int decode_message(uint16_t type, const void *data, size_t length)
 		struct msg_phase phase;
 		struct msg_checkpoint_result checkpoint;
 		struct msg_restart_result restart;
+		struct msg_ending ending;
 	} m;
 	struct decode_done done;
 
@@ -200,6 +203,7 @@ int decode_message(uint16_t type, const void *data, size_t length)
 	case MSG_CHECKPOINT_RESULT:
 		return decode_parts(length, sizeof(m.checkpoint), m.checkpoint.path_length, m.checkpoint.text_length);
 	case MSG_RESTART_RESULT: return decode_parts(length, sizeof(m.restart), m.restart.text_length, 0);
+	case MSG_ENDING: return decode_parts(length, sizeof(m.ending), m.ending.text_length, 0);
 	default: return 0;
 	}
 }

@@ -48,6 +48,8 @@ enum msg_type {
 	MSG_QUIT = 53,	   /* command -> coordinator: end the job's processes and leave */
 	MSG_WAIT_RESTART = 54, /* `fermata restart` -> coordinator; no payload */
 	MSG_RESTART_RESULT = 55, /* coordinator -> `fermata restart`, when it is complete or has failed */
+	MSG_WATCH = 56,	   /* command -> coordinator: wants to hear MSG_ENDING; no payload */
+	MSG_ENDING = 57,   /* coordinator -> who watches, before it ends the processes: struct msg_ending */
 };
 
 /* Phases of a checkpoint, then of a restart. Their meaning: doc/protocol.md. The numbers are on the wire. */
@@ -154,7 +156,10 @@ struct msg_progress {
 	uint64_t bytes_total;
 };
 
-enum { MSG_CHECKPOINT_STOP = 1 }; /* end the job when the checkpoint is committed */
+enum {
+	MSG_CHECKPOINT_STOP = 1,    /* end the job when the checkpoint is committed */
+	MSG_CHECKPOINT_REQUEUE = 2, /* with STOP: for a batch system, which starts it again */
+};
 
 struct msg_checkpoint {
 	uint32_t flags;
@@ -190,6 +195,19 @@ struct msg_restart_result {
 	uint32_t reserved;
 };
 
+enum msg_ending_reason {
+	MSG_ENDING_QUIT = 1, /* MSG_QUIT */
+	MSG_ENDING_STOPPED = 2, /* by a checkpoint with STOP; REQUEUED: and REQUEUE */
+	MSG_ENDING_REQUEUED = 3,
+};
+
+struct msg_ending {
+	uint32_t reason; /* enum msg_ending_reason */
+	uint32_t checkpoint; /* STOPPED, REQUEUED: its number */
+	uint32_t text_length; /* its path follows */
+	uint32_t reserved;
+};
+
 _Static_assert(sizeof(struct msg_auth_challenge) == 64, "wire format");
 _Static_assert(sizeof(struct msg_error) == 8, "wire format");
 _Static_assert(sizeof(struct msg_register) == 352, "wire format");
@@ -203,3 +221,4 @@ _Static_assert(sizeof(struct msg_checkpoint) == 8, "wire format");
 _Static_assert(sizeof(struct msg_checkpoint_result) == 48, "wire format");
 _Static_assert(sizeof(struct msg_checkpoint_progress) == 32, "wire format");
 _Static_assert(sizeof(struct msg_restart_result) == 24, "wire format");
+_Static_assert(sizeof(struct msg_ending) == 16, "wire format");

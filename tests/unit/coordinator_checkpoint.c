@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -141,35 +142,91 @@ static void test_waiters(void **state)
 	job_finish(&c, &agent, 1, &commands[0]);
 }
 
-/* A real process, since it is killed. */
-static void test_stop(void **state)
+/* A member that is a real process, since it is killed: does a checkpoint, and at its SUSPEND asks @gate. */
+static pid_t killable_member(struct conductor *c, int gate)
 {
-	struct conductor c;
-	struct link command;
-	char text[512], joined;
-	int status, ready[2];
+	int ready[2];
+	char byte;
 	pid_t pid;
 
-	conductor_start(&c, &defaults);
 	assert_int_equal(pipe(ready), 0);
 	pid = fork();
 	if (!pid) {
 		struct link agent;
 
-		agent_join(&c, &agent, 10, 0);
+		agent_join(c, &agent, 10, 0);
 		if (write(ready[1], "+", 1) != 1)
 			_exit(1);
-		agents_do_checkpoint(&agent, 1);
+		agent_do(&agent, PHASE_SUSPEND);
+		if (gate >= 0 && read(gate, &byte, 1) != 1)
+			_exit(1);
+		agents_do_rest(&agent, 1);
 		for (;;)
 			pause();
 	}
-	assert_int_equal(read(ready[0], &joined, 1), 1);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	close(ready[1]);
+	return pid;
+}
+
+static void assert_killed(pid_t pid)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static void test_stop(void **state)
+{
+	struct conductor c;
+	struct link command;
+	char text[512];
+	pid_t pid;
+
+	conductor_start(&c, &defaults);
+	pid = killable_member(&c, -1);
 	command_open(&c, &command);
 	command_ask(&command, MSG_CHECKPOINT_STOP);
 	assert_int_equal(command_result(&command, text, sizeof(text)).error, 0);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	assert_killed(pid);
 	job_finish(&c, NULL, 0, &command);
+}
+
+/* Who watches is told why; who asks for the next checkpoint gets the last one. */
+static void test_requeue(void **state)
+{
+	struct link commands[2], watcher;
+	struct msg_ending ending;
+	struct link_message m;
+	struct conductor c;
+	char text[512];
+	int gate[2];
+	pid_t pid;
+
+	assert_int_equal(pipe(gate), 0);
+	conductor_start(&c, &defaults);
+	pid = killable_member(&c, gate[0]);
+	command_open(&c, &watcher);
+	assert_int_equal(link_send(&watcher, MSG_WATCH, NULL, 0), 0);
+	for (int i = 0; i < 2; i++) {
+		command_open(&c, &commands[i]);
+		command_ask(&commands[i], MSG_CHECKPOINT_STOP | MSG_CHECKPOINT_REQUEUE);
+		agent_expect_silence(&commands[i], 20);
+	}
+	assert_int_equal(write(gate[1], "+", 1), 1);
+	m = agent_receive(&watcher, MSG_ENDING);
+	memcpy(&ending, m.data, sizeof(ending));
+	assert_int_equal(ending.reason, MSG_ENDING_REQUEUED);
+	assert_int_equal(ending.checkpoint, 1);
+	assert_memory_equal(m.data + sizeof(ending) + ending.text_length - 2, "/1", 2);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(command_result(&commands[i], text, sizeof(text)).checkpoint, 1);
+	assert_killed(pid);
+	link_close(&commands[0]);
+	link_close(&watcher);
+	job_finish(&c, NULL, 0, &commands[1]);
 }
 
 static void test_keep(void **state)
@@ -212,7 +269,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_complete), cmocka_unit_test(test_many),
 		cmocka_unit_test(test_drain_rounds), cmocka_unit_test(test_names),
-		cmocka_unit_test(test_waiters), cmocka_unit_test(test_stop), cmocka_unit_test(test_keep),
+		cmocka_unit_test(test_waiters), cmocka_unit_test(test_stop), cmocka_unit_test(test_requeue), cmocka_unit_test(test_keep),
 		cmocka_unit_test(test_nobody),
 	};
 
