@@ -41,6 +41,10 @@ struct job {
 	/* The job's, once job_start() has joined or started it: */
 	char rdma[JOB_RDMA_MAX];
 	char on_signal[JOB_SIGNAL_MAX]; /* empty: none */
+	char dir[JOB_PATH_MAX];
+	bool on_failure; /* it is to be restarted, so often: */
+	unsigned int restarts;
+	bool joined; /* it was there */
 	struct link link; /* open; proved */
 };
 
@@ -56,9 +60,9 @@ int job_status(struct job *job, char **ret_text);
 struct job_options {
 	const char *name; /* checked by rundir_job_check() */
 	const char *dir;  /* absolute, or NULL: ./fermata-NAME, or that of the job that is joined */
-	const char *compress, *rdma, *files, *on_signal; /* NULL: not given */
-	unsigned int interval, keep, timeout; /* seconds, number, seconds */
-	bool interval_given, keep_given, timeout_given;
+	const char *compress, *rdma, *files, *on_failure, *on_signal; /* NULL: not given */
+	unsigned int interval, keep, timeout, restarts; /* seconds, number, seconds, number */
+	bool interval_given, keep_given, timeout_given, restarts_given;
 	const char *restart; /* checkpoint whose processes are expected, or NULL */
 	bool linger; /* the coordinator waits for a first process without limit */
 };
@@ -75,6 +79,9 @@ unsigned int options_number(const char *name, const char *value, bool *ret_given
 /* "USR1", "SIGUSR1", "10", "none" or NULL becomes "USR1", "none": 0, or -EINVAL after it has said why not. */
 int options_signal(const char *value, char ret[JOB_SIGNAL_MAX]);
 int options_signal_number(const char *name); /* of what options_signal() has made; 0: none */
+#define OPTIONS_RESTARTS 5 /* when --restarts is not given */
+/* restart, none or NULL: 0, or -EINVAL after it has said so. */
+int options_failure(const char *value);
 /* 0, or -EINVAL after it has said what is not supported. */
 int options_check(const char *compress, const char *rdma, const char *files);
 

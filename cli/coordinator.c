@@ -16,27 +16,29 @@
 static const char coordinator_help[] =
 	"Usage: fermata coordinator --job NAME [--dir DIR] [--interval SECS] [--keep N]\n"
 	"                           [--compress none] [--rdma auto|system|soft]\n"
+	"                           [--on-failure restart|none] [--restarts N]\n"
 	"                           [--on-signal SIGNAL] [--timeout SECS] [--foreground]\n"
 	"Starts the coordinator of a job by hand. It waits for the job's first process and\n"
 	"leaves with the last one. fermata launch starts one by itself if there is none.\n"
 	"  --foreground   stay in the foreground, messages on standard error\n"
 	"The other options: see fermata launch --help.\n";
 
-enum { OPT_READY = 256, OPT_LINGER, OPT_RESTART, OPT_FILES, OPT_ON_SIGNAL };
+enum { OPT_READY = 256, OPT_LINGER, OPT_RESTART, OPT_FILES, OPT_ON_SIGNAL, OPT_ON_FAILURE, OPT_RESTARTS };
 
 static const struct option coordinator_long[] = {
 	{ "job", required_argument, NULL, 'j' },	{ "dir", required_argument, NULL, 'd' },
 	{ "interval", required_argument, NULL, 'i' },	{ "keep", required_argument, NULL, 'k' },
 	{ "compress", required_argument, NULL, 'c' },	{ "rdma", required_argument, NULL, 'r' },
 	{ "timeout", required_argument, NULL, 't' },	{ "files", required_argument, NULL, OPT_FILES },
-	{ "on-signal", required_argument, NULL, OPT_ON_SIGNAL }, { "foreground", no_argument, NULL, 'f' },
+	{ "on-signal", required_argument, NULL, OPT_ON_SIGNAL }, { "on-failure", required_argument, NULL, OPT_ON_FAILURE },
+	{ "restarts", required_argument, NULL, OPT_RESTARTS }, { "foreground", no_argument, NULL, 'f' },
 	{ "restart", required_argument, NULL, OPT_RESTART }, { "ready-fd", required_argument, NULL, OPT_READY },
 	{ "linger", no_argument, NULL, OPT_LINGER },	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
 
 struct coordinator_flags {
-	const char *job, *dir, *compress, *rdma, *files, *on_signal, *interval, *keep, *timeout, *restart, *ready;
+	const char *job, *dir, *compress, *rdma, *files, *on_failure, *on_signal, *restarts, *interval, *keep, *timeout, *restart, *ready;
 	bool foreground, linger;
 };
 
@@ -56,6 +58,8 @@ static int coordinator_parse(int argc, char **argv, struct coordinator_flags *f)
 		case 't': f->timeout = optarg; break;
 		case 'f': f->foreground = true; break;
 		case OPT_FILES: f->files = optarg; break;
+		case OPT_ON_FAILURE: f->on_failure = optarg; break;
+		case OPT_RESTARTS: f->restarts = optarg; break;
 		case OPT_ON_SIGNAL: f->on_signal = optarg; break;
 		case OPT_RESTART: f->restart = optarg; break;
 		case OPT_READY: f->ready = optarg; break;
@@ -69,7 +73,8 @@ static int coordinator_parse(int argc, char **argv, struct coordinator_flags *f)
 
 static int coordinator_start(const struct coordinator_flags *f, const char *dir, const struct coordinator_options *c)
 {
-	struct job_options o = { .name = c->job, .dir = dir, .compress = c->compress, .rdma = c->rdma, .files = c->files, .on_signal = c->on_signal,
+	struct job_options o = { .name = c->job, .dir = dir, .compress = c->compress, .rdma = c->rdma, .files = c->files, .on_failure = c->on_failure,
+				 .on_signal = c->on_signal, .restarts = c->restarts, .restarts_given = true,
 				 .interval = c->interval_s, .interval_given = true, .keep = c->keep, .keep_given = true,
 				 .timeout = c->timeout_ms / 1000, .timeout_given = true, .linger = true };
 	struct job job;
@@ -102,8 +107,12 @@ int cmd_coordinator(int argc, char **argv)
 			log_error("FERMATA_FAULT=%s: no such point", getenv("FERMATA_FAULT"));
 		return CLI_USAGE;
 	}
-	if (options_signal(options_text(f.on_signal, "FERMATA_ON_SIGNAL"), on_signal) < 0)
+	c.on_failure = options_text(f.on_failure, "FERMATA_ON_FAILURE");
+	c.on_failure = c.on_failure ? c.on_failure : "none";
+	if (options_failure(c.on_failure) < 0 || options_signal(options_text(f.on_signal, "FERMATA_ON_SIGNAL"), on_signal) < 0)
 		return CLI_USAGE;
+	c.restarts = options_number("--restarts", options_text(f.restarts, "FERMATA_RESTARTS"), &given);
+	c.restarts = given ? c.restarts : OPTIONS_RESTARTS;
 	c.on_signal = on_signal;
 	c.compress = c.compress ? c.compress : "none";
 	c.rdma = c.rdma ? c.rdma : "auto";

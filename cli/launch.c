@@ -41,11 +41,15 @@ static const char launch_help[] =
 	"  --files WHAT      contents of files open for writing: restore, saved and put back\n"
 	"                    at a restart; check, it refuses if they differ; ignore\n"
 	"                    (default: restore)\n"
+	"  --on-failure WHAT restart: when a program that was launched is killed or fails, the job comes back\n"
+	"                    from its newest checkpoint (default: none)\n"
+	"  --restarts N      at most so often (default: 5), and three times from the same checkpoint\n"
 	"  --on-signal SIG   at this signal to fermata launch: take a checkpoint, end the job,\n"
 	"                    exit with 99, for batch systems that start it again (default: none)\n"
 	"  --timeout SECS    the longest that a phase may last (default: 60)\n"
 	"Each has an environment variable: FERMATA_JOB, FERMATA_DIR, FERMATA_INTERVAL,\n"
-	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_FILES, FERMATA_ON_SIGNAL, FERMATA_TIMEOUT; an option beats it.\n";
+	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_FILES, FERMATA_ON_FAILURE,\n"
+	"FERMATA_RESTARTS, FERMATA_ON_SIGNAL, FERMATA_TIMEOUT; an option beats it.\n";
 
 enum { OPT_COORDINATOR = 256 };
 
@@ -53,13 +57,14 @@ static const struct option launch_long[] = {
 	{ "job", required_argument, NULL, 'j' },      { "dir", required_argument, NULL, 'd' },
 	{ "interval", required_argument, NULL, 'i' }, { "keep", required_argument, NULL, 'k' },
 	{ "compress", required_argument, NULL, 'c' }, { "rdma", required_argument, NULL, 'r' },
+	{ "on-failure", required_argument, NULL, 'o' }, { "restarts", required_argument, NULL, 'n' },
 	{ "files", required_argument, NULL, 'f' },    { "on-signal", required_argument, NULL, 's' },
 	{ "timeout", required_argument, NULL, 't' },  { "coordinator", required_argument, NULL, OPT_COORDINATOR },
 	{ "help", no_argument, NULL, 'h' },	      { 0 },
 };
 
 struct launch_flags {
-	const char *job, *dir, *interval, *keep, *compress, *rdma, *files, *on_signal, *timeout, *coordinator;
+	const char *job, *dir, *interval, *keep, *compress, *rdma, *files, *on_failure, *restarts, *on_signal, *timeout, *coordinator;
 };
 
 /* 0, or an exit status + 1. */
@@ -76,6 +81,8 @@ static int launch_parse(int argc, char **argv, struct launch_flags *f)
 		case 'c': f->compress = optarg; break;
 		case 'r': f->rdma = optarg; break;
 		case 'f': f->files = optarg; break;
+		case 'o': f->on_failure = optarg; break;
+		case 'n': f->restarts = optarg; break;
 		case 's': f->on_signal = optarg; break;
 		case 't': f->timeout = optarg; break;
 		case OPT_COORDINATOR: f->coordinator = optarg; break;
@@ -136,6 +143,8 @@ static int launch_options(const struct launch_flags *f, const char *program, str
 	o->compress = options_text(f->compress, "FERMATA_COMPRESS");
 	o->rdma = options_text(f->rdma, "FERMATA_RDMA");
 	o->files = options_text(f->files, "FERMATA_FILES");
+	o->on_failure = options_text(f->on_failure, "FERMATA_ON_FAILURE");
+	o->restarts = options_number("--restarts", options_text(f->restarts, "FERMATA_RESTARTS"), &o->restarts_given);
 	o->interval = options_number("--interval", options_text(f->interval, "FERMATA_INTERVAL"), &o->interval_given);
 	o->keep = options_number("--keep", options_text(f->keep, "FERMATA_KEEP"), &o->keep_given);
 	o->timeout = options_number("--timeout", options_text(f->timeout, "FERMATA_TIMEOUT"), &o->timeout_given);
@@ -143,7 +152,7 @@ static int launch_options(const struct launch_flags *f, const char *program, str
 		log_error("FERMATA_FAULT=%s: no such point", getenv("FERMATA_FAULT"));
 		return -EINVAL;
 	}
-	return options_check(o->compress, o->rdma, o->files);
+	return options_failure(o->on_failure) < 0 ? -EINVAL : options_check(o->compress, o->rdma, o->files);
 }
 
 /* @first, then what the variable had. */
@@ -225,12 +234,14 @@ static int launch_become(void *arg, int ready)
 	return 126;
 }
 
-/* Stays with the program if the job has a signal for that. */
-static int launch_run(struct launch *l, const char *on_signal)
+/* Stays with the program if the job is protected. A program that has joined it does not bring it back itself. */
+static int launch_run(struct launch *l)
 {
-	struct protect p = { .job = l->job.name, .on_signal = on_signal, .begin = launch_become, .arg = l, .handed = &l->job };
+	struct protect p = { .job = l->job.name, .dir = l->job.dir, .on_signal = l->job.on_signal, .on_failure = l->job.on_failure,
+			     .keeps = !l->job.joined, .restarts = l->job.restarts, .begin = launch_become, .arg = l,
+			     .handed = &l->job, .program = l->argv[0] };
 
-	return options_signal_number(on_signal) ? protect_run(&p) : launch_become(l, -1);
+	return p.on_failure || options_signal_number(p.on_signal) ? protect_run(&p) : launch_become(l, -1);
 }
 
 int cmd_launch(int argc, char **argv)
@@ -258,5 +269,5 @@ int cmd_launch(int argc, char **argv)
 	r = job_start(&o, &l.job);
 	if (r < 0)
 		return r == -EEXIST ? CLI_USAGE : CLI_FAILED;
-	return launch_run(&l, l.job.on_signal);
+	return launch_run(&l);
 }

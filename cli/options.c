@@ -85,3 +85,11 @@ int options_signal(const char *value, char ret[JOB_SIGNAL_MAX])
 	log_error("--on-signal %s: HUP, INT, QUIT, USR1, USR2, ALRM, TERM, URG, XCPU, XFSZ or none is needed", value);
 	return -EINVAL;
 }
+
+int options_failure(const char *value)
+{
+	if (!value || !strcmp(value, "restart") || !strcmp(value, "none"))
+		return 0;
+	log_error("--on-failure %s: restart or none is needed", value);
+	return -EINVAL;
+}

@@ -5,6 +5,7 @@
  *   fermata launch/restart --+-- program, or a restart and its job
  *     signals: passed on     |
  *     the one of --on-signal: a checkpoint, the job's end, status 99
+ *     --on-failure: its end is followed by another life, from the newest checkpoint (protect_failure.c)
  *
  * Owns the child and the signals. All signals are blocked here and read, one at a time. The child has the mask and the actions that our
  * caller gave us, and dies with us: who kills `fermata launch` means the program, as if that had been it.
@@ -58,11 +59,14 @@ static int child_start(struct protect *p)
 	pid_t parent = getpid();
 	int ready[2];
 
-	if (pipe2(ready, O_CLOEXEC) < 0)
+	if (pipe2(ready, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -errno;
 	p->ready_fd = ready[0];
 	p->ended = false;
-	p->runs = !p->restart;
+	p->runs = p->program;
+	p->ending = 0;
+	p->asked = false;
+	p->failed[0] = 0;
 	fflush(NULL);
 	p->child = fork();
 	if (p->child == 0)
@@ -76,18 +80,22 @@ static int child_start(struct protect *p)
 /* It stands still: so do we, and the shell sees it. */
 static void child_reap(struct protect *p)
 {
+	pid_t pid;
 	int status;
 
-	if (waitpid(p->child, &status, WNOHANG | WUNTRACED) != p->child)
-		return;
-	if (WIFSTOPPED(status)) {
-		raise(SIGSTOP);
-		return;
+	while (!p->ended && (pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
+		if (pid != p->child)
+			continue; /* an orphan that came to us */
+		if (WIFSTOPPED(status)) {
+			raise(SIGSTOP);
+			continue;
+		}
+		p->status = status;
+		p->ended = true;
 	}
-	p->status = status;
-	p->ended = true;
 }
 
+/* A restart's first byte: the job runs. */
 static void child_runs(struct protect *p)
 {
 	char byte;
@@ -95,8 +103,21 @@ static void child_runs(struct protect *p)
 	if (read(p->ready_fd, &byte, 1) == 1) {
 		p->runs = true;
 		protect_watch(p);
+	} else {
+		close(p->ready_fd); /* it will not, or the program has been begun */
+		p->ready_fd = -EBADF;
 	}
-	close(p->ready_fd); /* at its end, too: the program has been begun, or has failed to come back */
+}
+
+/* What follows it: which of the programs has failed. */
+static void child_failed(struct protect *p)
+{
+	ssize_t n = p->ready_fd < 0 || p->failed[0] ? 0 : read(p->ready_fd, p->failed, sizeof(p->failed) - 1);
+
+	if (n > 0)
+		p->failed[n] = 0;
+	if (p->ready_fd >= 0)
+		close(p->ready_fd);
 	p->ready_fd = -EBADF;
 }
 
@@ -133,7 +154,15 @@ static void requeue_unrestored(struct protect *p)
 	kill(p->child, SIGTERM);
 }
 
-static void pass_on(const struct protect *p, const struct signalfd_siginfo *info)
+/* Who asks the job to end does not want it back. A signal that our caller has us ignore asks for nothing. */
+static bool asks_to_end(int sig)
+{
+	struct sigaction has;
+
+	return (sig == SIGINT || sig == SIGQUIT || sig == SIGTERM) && sigaction(sig, NULL, &has) == 0 && has.sa_handler != SIG_IGN;
+}
+
+static void pass_on(struct protect *p, const struct signalfd_siginfo *info)
 {
 	switch (info->ssi_signo) {
 	case SIGTTIN:
@@ -141,10 +170,11 @@ static void pass_on(const struct protect *p, const struct signalfd_siginfo *info
 	case SIGPIPE:
 		return;
 	default:
-		/* From the terminal: the child has got it, too. */
-		if (info->ssi_code == SI_KERNEL || (info->ssi_pid && is_descendant((pid_t)info->ssi_pid)))
+		if (info->ssi_pid && info->ssi_code != SI_KERNEL && is_descendant((pid_t)info->ssi_pid))
 			return;
-		kill(p->child, (int)info->ssi_signo);
+		p->to_end |= asks_to_end((int)info->ssi_signo);
+		if (info->ssi_code != SI_KERNEL) /* from the terminal: the child has got it, too */
+			kill(p->child, (int)info->ssi_signo);
 	}
 }
 
@@ -186,7 +216,7 @@ static void listen_once(struct protect *p)
 	struct pollfd f[WATCH_COUNT] = {
 		[WATCH_SIGNAL] = { .fd = p->signal_fd, .events = POLLIN },
 		[WATCH_LINK] = { .fd = p->coordinator.link.fd, .events = POLLIN },
-		[WATCH_READY] = { .fd = p->ready_fd, .events = POLLIN },
+		[WATCH_READY] = { .fd = p->runs && !p->program ? -1 : p->ready_fd, .events = POLLIN },
 	};
 
 	if (poll(f, WATCH_COUNT, -1) < 0)
@@ -199,26 +229,69 @@ static void listen_once(struct protect *p)
 		protect_hear(p);
 }
 
-int protect_run(struct protect *p)
+/* Whether the child's end is one that nobody has asked for. */
+static bool has_failed(const struct protect *p)
 {
-	int err;
+	if (!p->on_failure || p->to_end)
+		return false;
+	return p->ending ? p->ending == MSG_ENDING_FAILED : protect_is_failure(p->status);
+}
 
-	p->signal = options_signal_number(p->on_signal);
-	p->coordinator.link.fd = -EBADF;
-	err = watch_signals(p);
-	if (!err && !p->restart)
-		protect_watch(p);
-	if (!err)
-		err = child_start(p);
-	if (err) {
-		warnx("job %s: %s", p->job, strerror(-err));
-		return CLI_FAILED;
+/* One life of the job: true if another follows. */
+static bool live(struct protect *p, int *ret_status)
+{
+	*ret_status = child_start(p);
+	if (*ret_status < 0) {
+		warnx("job %s: %s", p->job, strerror(-*ret_status));
+		*ret_status = CLI_FAILED;
+		return false;
 	}
 	while (!p->ended)
 		listen_once(p);
 	protect_drain(p);
 	if (p->requeue)
 		protect_wait_gone(p);
+	child_failed(p);
+	if (!p->requeue && has_failed(p) && protect_return(p))
+		return true;
+	*ret_status = p->requeue ? CLI_REQUEUE : restart_exit_status(p->status, 1); /* or dies */
+	return false;
+}
+
+/* In the child. */
+static int begin_again(void *arg, int ready)
+{
+	const struct protect *p = arg;
+
+	return restart_again(p, ready);
+}
+
+int protect_run(struct protect *p)
+{
+	bool terminal = isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp();
+	int err, status;
+
+	p->signal = options_signal_number(p->on_signal);
+	p->coordinator.link.fd = -EBADF;
+	err = watch_signals(p);
+	if (err) {
+		warnx("job %s: %s", p->job, strerror(-err));
+		return CLI_FAILED;
+	}
+	if (p->on_failure && p->keeps) {
+		prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+		protect_remember(p);
+	}
+	if (p->program)
+		protect_watch(p);
+	while (live(p, &status)) {
+		if (terminal)
+			tcsetpgrp(STDIN_FILENO, getpgrp()); /* the programs may have had it */
+		p->begin = begin_again;
+		p->arg = p;
+		p->handed = NULL;
+		p->program = NULL;
+	}
 	job_close(&p->coordinator);
-	return p->requeue ? CLI_REQUEUE : restart_exit_status(p->status, 1);
+	return status;
 }

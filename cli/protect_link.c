@@ -7,19 +7,23 @@
 #include <err.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cli/protect.h"
+#include "coordinator/rundir.h"
 
 #define PROTECT_MESSAGE_MS 5000 /* for the rest of a message that has begun */
 #define PROTECT_GONE_MS 10000
 
 void protect_watch(struct protect *p)
 {
+	const struct msg_watch watch = { .flags = p->on_failure && p->keeps ? MSG_WATCH_KEEPER : 0 };
+
 	p->coordinator.link.fd = -EBADF;
 	if (job_connect(p->job, &p->coordinator) < 0)
 		return;
-	if (link_send(&p->coordinator.link, MSG_WATCH, NULL, 0) < 0)
+	if (link_send(&p->coordinator.link, MSG_WATCH, &watch, sizeof(watch)) < 0)
 		job_close(&p->coordinator);
 }
 
@@ -34,6 +38,12 @@ void protect_ask(struct protect *p)
 		return;
 	}
 	p->asked = true;
+}
+
+void protect_tell_failed(struct protect *p, const char *what)
+{
+	if (p->coordinator.link.fd >= 0)
+		link_send(&p->coordinator.link, MSG_FAILED, what, strlen(what));
 }
 
 static void hear_result(struct protect *p, const struct link_message *m)
@@ -52,6 +62,12 @@ static void hear_ending(struct protect *p, const struct link_message *m)
 	struct msg_ending e;
 
 	memcpy(&e, m->data, sizeof(e));
+	p->ending = e.reason;
+	if (e.reason == MSG_ENDING_FAILED && !p->ended && p->keeps)
+		snprintf(p->failed, sizeof(p->failed), "%.*s", (int)e.text_length, (const char *)m->data + sizeof(e));
+	else if (e.reason == MSG_ENDING_FAILED && !p->ended)
+		warnx("job %s: %.*s; the fermata launch that has started the job brings it back", p->job, (int)e.text_length,
+		      (const char *)m->data + sizeof(e));
 	if (e.reason != MSG_ENDING_REQUEUED || !p->signal || p->requeue)
 		return;
 	p->requeue = true;
@@ -64,7 +80,7 @@ static void hear_end(struct protect *p)
 	job_close(&p->coordinator);
 	if (p->asked)
 		warnx("job %s: %s: no checkpoint, the job goes on: its coordinator is gone", p->job, p->on_signal);
-	else if (!p->ended && !p->requeue)
+	else if (!p->ended && !p->ending)
 		warnx("job %s: its coordinator is gone: the job goes on without checkpoints", p->job);
 	p->asked = false;
 }
@@ -99,8 +115,13 @@ void protect_drain(struct protect *p)
 		protect_hear(p);
 }
 
+/* Its connection ends a moment before its name is free. */
 void protect_wait_gone(struct protect *p)
 {
+	char jobdir[RUNDIR_PATH_MAX];
+
 	while (has_come(p, PROTECT_GONE_MS))
 		protect_hear(p);
+	for (int ms = 0; ms < PROTECT_GONE_MS && rundir_find(p->job, jobdir) == 0; ms += 5)
+		poll(NULL, 0, 5);
 }

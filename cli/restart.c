@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -60,13 +61,15 @@ int restart_exit_status(int worst, size_t roots)
 }
 
 static const char restart_help[] =
-	"Usage: fermata restart [--rdma WHICH] [--files WHAT] [--on-signal SIG] [--no-verify] [--pause[=PID] | --gdb PID]\n"
-	"                       CHECKPOINT\n"
+	"Usage: fermata restart [--rdma WHICH] [--files WHAT] [--on-failure restart|none] [--restarts N] [--on-signal SIG]\n"
+	"                       [--no-verify] [--pause[=PID] | --gdb PID] CHECKPOINT\n"
 	"Brings a job back from a checkpoint's directory, or from the newest one in a job's directory, and stays\n"
 	"in the foreground for it: standard input and output, signals and exit status are the programs'.\n"
 	"  --rdma WHICH  the RDMA device from now on: auto, system or soft (default: as the job was launched)\n"
 	"  --files WHAT  files whose content has changed since the checkpoint: restore puts them back, what was there\n"
 	"                is kept beside them; check refuses; ignore takes them as they are (default: the job's)\n"
+	"  --on-failure WHAT  restart: again when a program is killed or fails; or none (default: the job's)\n"
+	"  --restarts N  at most so often (default: the job's)\n"
 	"  --on-signal SIG  at this signal: take a checkpoint, end the job, exit with 99; or none (default: the job's)\n"
 	"  --no-verify   do not check the memory in the images, only their structure\n"
 	"  --pause[=PID] stop process PID of the job, or all, before they run on, and say how to debug them\n"
@@ -77,6 +80,8 @@ static const char restart_help[] =
 static const struct option restart_long[] = {
 	{ "files", required_argument, NULL, 'f' },
 	{ "rdma", required_argument, NULL, 'r' },
+	{ "on-failure", required_argument, NULL, 'o' },
+	{ "restarts", required_argument, NULL, 'N' },
 	{ "on-signal", required_argument, NULL, 's' },
 	{ "verify", no_argument, NULL, 'v' },
 	{ "no-verify", no_argument, NULL, 'n' },
@@ -107,7 +112,9 @@ static int usage(void)
 struct restart_command {
 	struct restart restart;
 	const char *checkpoint; /* as it was given */
-	const char *rdma, *on_signal;
+	const char *rdma, *on_failure, *on_signal, *restarts;
+	char job[64], dir[PATH_MAX];
+	unsigned int number; /* of --restarts */
 };
 
 /* 0, or an exit status + 1. */
@@ -120,6 +127,8 @@ static int parse(int argc, char **argv, struct restart_command *c)
 		switch (o) {
 		case 'f': r->files = optarg; break;
 		case 'r': c->rdma = optarg; break;
+		case 'o': c->on_failure = optarg; break;
+		case 'N': c->restarts = optarg; break;
 		case 's': c->on_signal = optarg; break;
 		case 'v': r->verify = true; break;
 		case 'n': r->verify = false; break;
@@ -168,41 +177,81 @@ static int bring_back(void *arg, int ready)
 	return code;
 }
 
-/* What was not given is as the job was launched; nobody whose job is in the debugger wants it ended. */
-static void take_protection(struct restart_command *c, char job[64])
+static struct restart_command command_new(void)
+{
+	return (struct restart_command){ .restart = { .verify = true, .log_fd = -1, .gate_fd = -1, .gate_key_fd = -1 } };
+}
+
+int restart_again(const struct protect *p, int ready)
+{
+	struct restart_command c = p->restart_command ? *p->restart_command : command_new();
+
+	c.checkpoint = p->checkpoint;
+	c.restart.on_failure = true;
+	c.restart.restarts = p->restarts;
+	snprintf(c.restart.on_signal, sizeof(c.restart.on_signal), "%s", p->signal ? p->on_signal : "none");
+	open_standard();
+	return bring_back(&c, ready);
+}
+
+/* What was not given is as the job was launched; nobody whose job is in the debugger wants it ended, or back. */
+static void take_protection(struct restart_command *c)
 {
 	struct restart *r = &c->restart;
+	bool debugged = r->pause_all || r->pause_pid || r->debug_pid;
 	struct image_error error;
 	struct manifest *m;
 
 	if (manifest_open(c->checkpoint, &m, &error) < 0)
 		return; /* which bring_back() will say */
-	snprintf(job, 64, "%s", m->job);
-	if (!c->on_signal && !r->pause_all && !r->pause_pid && !r->debug_pid && options_signal_number(m->on_signal))
+	snprintf(c->job, sizeof(c->job), "%s", m->job);
+	snprintf(c->dir, sizeof(c->dir), "%s", m->dir);
+	if (!c->on_signal && !debugged && options_signal_number(m->on_signal))
 		snprintf(r->on_signal, sizeof(r->on_signal), "%s", m->on_signal);
+	r->on_failure = !strcmp(c->on_failure ? c->on_failure : debugged ? "none" : m->on_failure, "restart");
+	r->restarts = c->restarts ? c->number : m->restarts ? m->restarts : OPTIONS_RESTARTS;
 	manifest_free(m);
+}
+
+/* 0 or an exit code. */
+static int take_options(struct restart_command *c)
+{
+	struct restart *r = &c->restart;
+	bool given;
+
+	r->files = options_text(r->files, "FERMATA_FILES");
+	c->rdma = options_text(c->rdma, "FERMATA_RDMA");
+	c->on_failure = options_text(c->on_failure, "FERMATA_ON_FAILURE");
+	c->on_signal = options_text(c->on_signal, "FERMATA_ON_SIGNAL");
+	c->restarts = options_text(c->restarts, "FERMATA_RESTARTS");
+	c->number = options_number("--restarts", c->restarts, &given);
+	if (options_check(NULL, c->rdma, r->files) < 0 || options_failure(c->on_failure) < 0 ||
+	    options_signal(c->on_signal, r->on_signal) < 0 || fault_init(getenv("FERMATA_FAULT")) < 0)
+		return CLI_USAGE;
+	r->rdma_given = c->rdma != NULL;
+	snprintf(r->rdma, sizeof(r->rdma), "%s", c->rdma ? c->rdma : "");
+	take_protection(c);
+	return 0;
 }
 
 int cmd_restart(int argc, char **argv)
 {
-	struct restart_command c = { .restart = { .verify = true, .log_fd = -1, .gate_fd = -1, .gate_key_fd = -1 } };
+	struct restart_command c = command_new(), first;
 	struct restart *r = &c.restart;
-	char job[64] = "";
-	struct protect p = { .job = job, .on_signal = r->on_signal, .begin = bring_back, .arg = &c, .restart = true };
+	struct protect p = { .job = c.job, .dir = c.dir, .on_signal = r->on_signal, .keeps = true, .begin = bring_back,
+			     .arg = &first, .restart_command = &c };
 	int code = parse(argc, argv, &c);
 
 	if (code)
 		return code - 1;
-	r->files = options_text(r->files, "FERMATA_FILES");
-	c.rdma = options_text(c.rdma, "FERMATA_RDMA");
-	c.on_signal = options_text(c.on_signal, "FERMATA_ON_SIGNAL");
-	if (options_check(NULL, c.rdma, r->files) < 0 || options_signal(c.on_signal, r->on_signal) < 0 ||
-	    fault_init(getenv("FERMATA_FAULT")) < 0)
-		return CLI_USAGE;
-	r->rdma_given = c.rdma != NULL;
-	snprintf(r->rdma, sizeof(r->rdma), "%s", c.rdma ? c.rdma : "");
+	code = take_options(&c);
+	if (code)
+		return code;
 	open_standard();
-	take_protection(&c, job);
 	protect_hold(r->on_signal);
-	return options_signal_number(r->on_signal) ? protect_run(&p) : bring_back(&c, -1);
+	first = c;
+	p.on_failure = r->on_failure;
+	p.restarts = r->restarts;
+	p.from = c.checkpoint;
+	return p.on_failure || options_signal_number(r->on_signal) ? protect_run(&p) : bring_back(&first, -1);
 }

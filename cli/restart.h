@@ -74,6 +74,8 @@ struct restart {
 	size_t sysv_count;
 	char compress[16], rdma[16];
 	char on_signal[JOB_SIGNAL_MAX]; /* of options_signal(): not for the programs */
+	bool on_failure; /* the first program that fails is the job's end: it will come back */
+	unsigned int restarts;
 	int ready_fd; /* gets a byte when the job runs again; -1: nobody waits */
 	bool rdma_given; /* else each process keeps what it has */
 	unsigned int interval_s, keep, timeout_ms;

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/protect.h"
 #include "cli/restart.h"
 #include "protocol/link.h"
 
@@ -45,6 +46,8 @@ struct session {
 	int interrupt; /* a signal that came before the restart was complete; 0: none */
 	double interrupt_since;
 	bool init_ended;
+	bool to_end;  /* somebody has asked the programs to end */
+	bool failing; /* one has failed, and all are being ended */
 	bool has_terminal; /* we gave it away */
 	int worst;	  /* the first wait status that is not 0 */
 	size_t roots;
@@ -69,7 +72,10 @@ static int start_coordinator(struct session *s)
 		.dir = r->dir,
 		.compress = r->compress,
 		.rdma = r->rdma,
+		.on_failure = r->on_failure ? "restart" : "none",
 		.on_signal = r->on_signal,
+		.restarts = r->restarts,
+		.restarts_given = true,
 		.files = r->manifest->files[0] ? r->manifest->files : NULL,
 		/* Checkpoints of a job in the debugger would push out, by --keep, the one that is looked at. */
 		.interval = r->pause_all || r->pause_pid || r->debug_pid ? 0 : r->interval_s,
@@ -148,6 +154,14 @@ static void tell_init(const struct session *s, uint32_t word, int32_t pid, int32
 	(void)send(s->watch[WATCH_INIT].fd, &m, sizeof(m), MSG_NOSIGNAL);
 }
 
+static const char *name_of(const struct restart *r, int32_t pid)
+{
+	for (size_t i = 0; i < r->count; i++)
+		if ((int32_t)r->processes[i].info->pid == pid)
+			return r->processes[i].info->comm;
+	return "?";
+}
+
 /* A shell's rule: the terminal is ours to give if our own group has it. */
 static void give_terminal(struct session *s)
 {
@@ -162,6 +176,22 @@ static void take_terminal(struct session *s)
 	if (s->has_terminal)
 		tcsetpgrp(STDIN_FILENO, getpgrp());
 	s->has_terminal = false;
+}
+
+/* What has failed takes the others with it, if that is not what somebody wanted: the job comes back. */
+static void hear_exit(struct session *s, const struct capsule_message *m)
+{
+	char how[80];
+
+	if (m->value && !s->worst)
+		s->worst = m->value;
+	if (!s->restart->on_failure || !s->complete || s->to_end || s->failing || !protect_is_failure(m->value))
+		return;
+	protect_describe(m->value, how, sizeof(how));
+	dprintf(s->restart->ready_fd, "process %d (%s) %s", m->pid, name_of(s->restart, m->pid), how);
+	s->failing = true;
+	s->worst = m->value;
+	kill(s->init, SIGKILL);
 }
 
 static void hear_init(struct session *s)
@@ -183,8 +213,7 @@ static void hear_init(struct session *s)
 			s->early = m;
 			s->early_since = now();
 		}
-		if (m.value && !s->worst)
-			s->worst = m.value;
+		hear_exit(s, &m);
 		break;
 	case CAPSULE_STOPPED: /* stop as well, so that the shell sees it */
 		if (m.value == SIGSTOP && restart_is_paused(s->restart, (uint32_t)m.pid))
@@ -259,6 +288,7 @@ static void hear_signal(struct session *s)
 		s->interrupt_since = now();
 		return;
 	}
+	s->to_end |= info.ssi_signo == SIGINT || info.ssi_signo == SIGQUIT || info.ssi_signo == SIGTERM;
 	tell_init(s, CAPSULE_SIGNAL, from_terminal, (int32_t)info.ssi_signo);
 }
 

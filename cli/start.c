@@ -76,10 +76,12 @@ static int start_args(struct start_args *a, const struct job_options *o)
 	start_arg(a, "--compress", o->compress);
 	start_arg(a, "--rdma", o->rdma);
 	start_arg(a, "--files", o->files);
+	start_arg(a, "--on-failure", o->on_failure);
 	start_arg(a, "--on-signal", o->on_signal);
 	start_arg(a, "--restart", o->restart);
 	start_number(a, "--interval", o->interval, o->interval_given);
 	start_number(a, "--keep", o->keep, o->keep_given);
+	start_number(a, "--restarts", o->restarts, o->restarts_given);
 	start_number(a, "--timeout", o->timeout, o->timeout_given);
 	start_arg(a, "--ready-fd", "3");
 	if (o->linger)
@@ -204,14 +206,35 @@ static int start_check_restarted(json_t *status)
 	return json_array_size(json_object_get(status, "processes")) || !phase || strcmp(phase, "running") ? -EBUSY : -EAGAIN;
 }
 
-static void start_take_options(struct job *to, const char *rdma, const char *on_signal)
+static void start_own_options(struct job *to, const struct job_options *o)
 {
-	snprintf(to->rdma, sizeof(to->rdma), "%s", rdma ? rdma : "auto");
+	char by_name[80];
+
+	snprintf(by_name, sizeof(by_name), "fermata-%.63s", o->name);
+	paths_absolute(o->dir ? o->dir : by_name, to->dir, sizeof(to->dir));
+	snprintf(to->rdma, sizeof(to->rdma), "%s", o->rdma ? o->rdma : "auto");
+	snprintf(to->on_signal, sizeof(to->on_signal), "%s", o->on_signal && strcmp(o->on_signal, "none") ? o->on_signal : "");
+	to->on_failure = o->on_failure && !strcmp(o->on_failure, "restart");
+	to->restarts = o->restarts_given ? o->restarts : OPTIONS_RESTARTS;
+	to->joined = false;
+}
+
+static void start_take_options(struct job *to, json_t *status)
+{
+	const char *on_signal = json_string_value(json_object_get(status, "on_signal"));
+	const char *on_failure = json_string_value(json_object_get(status, "on_failure"));
+	const char *dir = json_string_value(json_object_get(status, "dir"));
+
+	snprintf(to->rdma, sizeof(to->rdma), "%s", json_string_value(json_object_get(status, "rdma")));
 	snprintf(to->on_signal, sizeof(to->on_signal), "%s", on_signal && strcmp(on_signal, "none") ? on_signal : "");
+	snprintf(to->dir, sizeof(to->dir), "%s", dir ? dir : "");
+	to->on_failure = on_failure && !strcmp(on_failure, "restart");
+	to->joined = true;
+	to->restarts = (unsigned int)json_integer_value(json_object_get(status, "restarts"));
 }
 
 /* A job that runs is joined with its own options; one that was given otherwise is an error, not ignored. -EAGAIN: it is ending. */
-static int start_check_options(const struct job_options *o, struct job *job, struct job *ret_job)
+static int start_check_options(const struct job_options *o, struct job *job)
 {
 	json_t *status = start_status(job);
 	int r = !status ? -EPROTO : start_is_ending(status) ? -EAGAIN : start_check_restarted(status);
@@ -231,8 +254,11 @@ static int start_check_options(const struct job_options *o, struct job *job, str
 	if (r == 0)
 		r = start_check_text(o->name, status, "on_signal", o->on_signal);
 	if (r == 0)
-		start_take_options(ret_job, json_string_value(json_object_get(status, "rdma")),
-				   json_string_value(json_object_get(status, "on_signal")));
+		r = start_check_text(o->name, status, "on_failure", o->on_failure);
+	if (r == 0)
+		r = start_check_number(o->name, status, "restarts", o->restarts, o->restarts_given);
+	if (r == 0)
+		start_take_options(job, status);
 	json_decref(status);
 	return r;
 }
@@ -282,18 +308,20 @@ static int start_wait_gone(const char *name)
 }
 
 /* Under the start lock. -EAGAIN: its coordinator is about to leave, which needs that lock. */
-static int start_or_join(const struct job_options *o, struct job *ret, struct job *ret_has)
+static int start_or_join(const struct job_options *o, struct job *ret)
 {
 	char jobdir[RUNDIR_PATH_MAX];
 	int r;
 
-	if (rundir_find(o->name, jobdir) < 0)
+	if (rundir_find(o->name, jobdir) < 0) {
+		start_own_options(ret, o);
 		return start_coordinator(o);
+	}
 	if (o->restart || o->linger)
 		return start_in_use(o->name);
 	r = job_connect(o->name, ret);
 	if (r == 0)
-		r = start_check_options(o, ret, ret_has);
+		r = start_check_options(o, ret);
 	/* The question has made it a command's connection; a process needs one that is nobody's yet. */
 	job_close(ret);
 	return r;
@@ -310,18 +338,16 @@ static bool start_may_wait(int r, uint64_t begin)
 int job_start(const struct job_options *o, struct job *ret)
 {
 	uint64_t begin = raw_now_ns();
-	struct job has; /* its options */
 	int r = o->restart || o->linger ? start_wait_gone(o->name) : 0, lock;
 
 	*ret = (struct job){ .link.fd = -EBADF };
 	if (r < 0)
 		return r;
-	start_take_options(&has, o->rdma, o->on_signal);
 	for (;;) {
 		lock = rundir_lock(1);
 		if (lock < 0)
 			return lock;
-		r = start_or_join(o, ret, &has);
+		r = start_or_join(o, ret);
 		if (!start_may_wait(r, begin))
 			break;
 		close(lock);
@@ -336,7 +362,6 @@ int job_start(const struct job_options *o, struct job *ret)
 	}
 	if (r == 0)
 		r = job_connect(o->name, ret);
-	start_take_options(ret, has.rdma, has.on_signal);
 	close(lock);
 	if (r < 0)
 		job_close(ret);

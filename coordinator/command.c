@@ -5,6 +5,7 @@
  * together (WAIT_CURRENT while it runs).
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,12 +92,13 @@ void command_restart_result(struct coordinator *c)
 static void command_send_ending(struct conn *k)
 {
 	const struct coordinator *c = k->c;
-	const char *path = c->ending == MSG_ENDING_QUIT ? "" : c->last.path;
-	struct msg_ending m = { .reason = c->ending, .checkpoint = *path ? c->last.number : 0,
-				.text_length = (uint32_t)strlen(path) };
+	bool stopped = c->ending == MSG_ENDING_STOPPED || c->ending == MSG_ENDING_REQUEUED;
+	const char *text = stopped ? c->last.path : c->failed;
+	struct msg_ending m = { .reason = c->ending, .checkpoint = stopped ? c->last.number : 0,
+				.text_length = (uint32_t)strlen(text) };
 
 	if (k->watches)
-		connection_send(k, MSG_ENDING, &m, sizeof(m), path, m.text_length);
+		connection_send(k, MSG_ENDING, &m, sizeof(m), text, m.text_length);
 }
 
 void command_tell_ending(struct coordinator *c)
@@ -104,6 +106,30 @@ void command_tell_ending(struct coordinator *c)
 	struct conn *k;
 
 	list_each(k, &c->conns, node)
+		command_send_ending(k);
+}
+
+/* Ends the job only where it can come back: who does that is there, and so is a checkpoint. */
+static void command_failed(struct conn *from, const char *text, uint32_t length)
+{
+	struct coordinator *c = from->c;
+	struct conn *k;
+
+	list_each(k, &c->conns, node) {
+		if (!k->keeps || !(c->committed || c->options->restart) || c->state == STATE_ENDING)
+			continue;
+		snprintf(c->failed, sizeof(c->failed), "%.*s", (int)(length < sizeof(c->failed) ? length : sizeof(c->failed) - 1), text);
+		log_warn("the job is ended, to be brought back: %s", c->failed);
+		conduct_end(c, MSG_ENDING_FAILED);
+		return;
+	}
+}
+
+static void command_watch(struct conn *k, const struct msg_watch *m)
+{
+	k->watches = true;
+	k->keeps = m->flags & MSG_WATCH_KEEPER;
+	if (k->c->ending)
 		command_send_ending(k);
 }
 
@@ -146,12 +172,12 @@ json_t *command_status(struct coordinator *c)
 {
 	const struct coordinator_options *o = c->options;
 
-	return json_pack("{s:s, s:b, s:s, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:o, s:o}", "job", o->job,
+	return json_pack("{s:s, s:b, s:s, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "job", o->job,
 			 "restarted", o->restart != NULL, "dir", o->dir,
 			 "coordinator", (int)getpid(), "phase", conduct_state_name(c->state), "phase_seconds",
 			 (double)(raw_now_ns() - c->state_since_ns) / 1e9, "interval", (int)o->interval_s, "keep",
-			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "files", o->files, "on_signal",
-			 o->on_signal ? o->on_signal : "none", "timeout_ms", (int)o->timeout_ms,
+			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "files", o->files, "on_failure",
+			 o->on_failure ? o->on_failure : "none", "on_signal", o->on_signal ? o->on_signal : "none", "restarts", (int)o->restarts, "timeout_ms", (int)o->timeout_ms,
 			 "next_checkpoint", (int)c->store.next, "restart_phases_ns", command_status_phases(c->restart_phase_ns),
 			 "last", command_status_last(&c->last), "processes", command_status_processes(c));
 }
@@ -186,6 +212,7 @@ static void command_checkpoint(struct conn *k, const struct msg_checkpoint *m)
 void command_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t length)
 {
 	struct msg_checkpoint checkpoint;
+	struct msg_watch watch;
 
 	connection_become(k, CONN_COMMAND);
 	switch (type) {
@@ -206,9 +233,11 @@ void command_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_
 			command_restart_result(k->c);
 		break;
 	case MSG_WATCH:
-		k->watches = true;
-		if (k->c->ending)
-			command_send_ending(k);
+		memcpy(&watch, data, sizeof(watch));
+		command_watch(k, &watch);
+		break;
+	case MSG_FAILED:
+		command_failed(k, (const char *)data, length);
 		break;
 	default:
 		log_warn("pid %d: message %u is not a command", (int)k->sender, type);

@@ -275,6 +275,7 @@ static void conduct_commit(struct coordinator *c)
 		return; /* it said why, and the job runs again */
 	snprintf(c->last.path, sizeof(c->last.path), "%s", c->store.final);
 	c->last.text[0] = 0;
+	c->committed = true;
 	c->last.number = c->store.next;
 	if (stop)
 		conduct_end(c, c->flags & MSG_CHECKPOINT_REQUEUE ? MSG_ENDING_REQUEUED : MSG_ENDING_STOPPED);
@@ -399,5 +400,6 @@ void conduct_end(struct coordinator *c, uint32_t reason)
 	c->ending = reason;
 	command_tell_ending(c);
 	member_kill_all(c);
+	uv_timer_stop(&c->leave_timer); /* nobody comes any more */
 	run_check_leave(c);
 }

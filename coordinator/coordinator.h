@@ -7,7 +7,8 @@ struct coordinator_options {
 	const char *dir; /* absolute; checkpoints go to DIR/N */
 	const char *compress, *rdma;
 	const char *files; /* restore, check or ignore; NULL: restore */
-	const char *on_signal; /* for what stays with the programs: kept, and told; NULL: none */
+	const char *on_failure, *on_signal; /* for what stays with the programs: kept, and told; NULL: none */
+	unsigned int restarts;
 	unsigned int interval_s; /* 0: only when asked */
 	unsigned int keep;	 /* 0: all */
 	unsigned int timeout_ms; /* of a phase */

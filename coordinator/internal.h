@@ -70,7 +70,7 @@ struct conn {
 	struct member *member;
 	enum wait wait; /* a command that waits for a result */
 	uint32_t wait_flags, wait_files;
-	bool watches; /* a command that hears MSG_ENDING */
+	bool watches, keeps; /* a command that hears MSG_ENDING; and brings the job back */
 };
 
 struct member {
@@ -169,7 +169,9 @@ struct coordinator {
 	uint64_t restart_ns, restart_phase_ns[STATE_COUNT];
 	char restart_text[768];
 	int exit_error;
+	bool committed;	 /* there is something to come back from */
 	uint32_t ending; /* enum msg_ending_reason; 0: not so far */
+	char failed[256]; /* MSG_ENDING_FAILED: what */
 };
 
 /* connection.c */

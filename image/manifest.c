@@ -131,10 +131,12 @@ static bool take(struct manifest *m, const json_t *o)
 	take_text(m->compress, sizeof(m->compress), options, "compress");
 	take_text(m->rdma, sizeof(m->rdma), options, "rdma");
 	take_text(m->files, sizeof(m->files), options, "files");
+	take_text(m->on_failure, sizeof(m->on_failure), options, "on_failure");
 	take_text(m->on_signal, sizeof(m->on_signal), options, "on_signal");
 	m->checkpoint = take_number(o, "checkpoint", INT64_MAX);
 	m->interval_s = (uint32_t)take_number(options, "interval", INT_MAX);
 	m->keep = (uint32_t)take_number(options, "keep", INT_MAX);
+	m->restarts = (uint32_t)take_number(options, "restarts", INT_MAX);
 	m->timeout_ms = (uint32_t)take_number(options, "timeout_ms", INT_MAX);
 	m->images = calloc(json_array_size(images) + 1, sizeof(*m->images));
 	if (!m->images || !m->job[0])

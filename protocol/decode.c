@@ -163,13 +163,14 @@ static uint32_t decode_shortest(uint16_t type)
 	case MSG_CHECKPOINT_RESULT: return sizeof(struct msg_checkpoint_result);
 	case MSG_CHECKPOINT_PROGRESS: return sizeof(struct msg_checkpoint_progress);
 	case MSG_RESTART_RESULT: return sizeof(struct msg_restart_result);
+	case MSG_WATCH: return sizeof(struct msg_watch);
 	case MSG_ENDING: return sizeof(struct msg_ending);
 	case MSG_EXITING:
 	case MSG_STATUS:
 	case MSG_STATUS_REPLY:
 	case MSG_QUIT:
 	case MSG_WAIT_RESTART:
-	case MSG_WATCH: return 0;
+	case MSG_FAILED: return 0;
 	default: return SHORTEST_NONE;
 	}
 }

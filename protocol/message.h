@@ -48,8 +48,9 @@ enum msg_type {
 	MSG_QUIT = 53,	   /* command -> coordinator: end the job's processes and leave */
 	MSG_WAIT_RESTART = 54, /* `fermata restart` -> coordinator; no payload */
 	MSG_RESTART_RESULT = 55, /* coordinator -> `fermata restart`, when it is complete or has failed */
-	MSG_WATCH = 56,	   /* command -> coordinator: wants to hear MSG_ENDING; no payload */
+	MSG_WATCH = 56,	   /* command -> coordinator: wants to hear MSG_ENDING; struct msg_watch */
 	MSG_ENDING = 57,   /* coordinator -> who watches, before it ends the processes: struct msg_ending */
+	MSG_FAILED = 58,   /* command -> coordinator: the job is to be ended, to be brought back; text: what has failed */
 };
 
 /* Phases of a checkpoint, then of a restart. Their meaning: doc/protocol.md. The numbers are on the wire. */
@@ -195,16 +196,24 @@ struct msg_restart_result {
 	uint32_t reserved;
 };
 
+enum { MSG_WATCH_KEEPER = 1 }; /* brings the job back when it is ended with MSG_ENDING_FAILED */
+
+struct msg_watch {
+	uint32_t flags;
+	uint32_t reserved;
+};
+
 enum msg_ending_reason {
 	MSG_ENDING_QUIT = 1, /* MSG_QUIT */
 	MSG_ENDING_STOPPED = 2, /* by a checkpoint with STOP; REQUEUED: and REQUEUE */
 	MSG_ENDING_REQUEUED = 3,
+	MSG_ENDING_FAILED = 4, /* by MSG_FAILED */
 };
 
 struct msg_ending {
 	uint32_t reason; /* enum msg_ending_reason */
 	uint32_t checkpoint; /* STOPPED, REQUEUED: its number */
-	uint32_t text_length; /* its path follows */
+	uint32_t text_length; /* its path follows; FAILED: what has failed */
 	uint32_t reserved;
 };
 
@@ -221,4 +230,5 @@ _Static_assert(sizeof(struct msg_checkpoint) == 8, "wire format");
 _Static_assert(sizeof(struct msg_checkpoint_result) == 48, "wire format");
 _Static_assert(sizeof(struct msg_checkpoint_progress) == 32, "wire format");
 _Static_assert(sizeof(struct msg_restart_result) == 24, "wire format");
+_Static_assert(sizeof(struct msg_watch) == 8, "wire format");
 _Static_assert(sizeof(struct msg_ending) == 16, "wire format");

@@ -197,6 +197,7 @@ static void test_stop(void **state)
 /* Who watches is told why; who asks for the next checkpoint gets the last one. */
 static void test_requeue(void **state)
 {
+	const struct msg_watch watch = { 0 };
 	struct link commands[2], watcher;
 	struct msg_ending ending;
 	struct link_message m;
@@ -209,7 +210,7 @@ static void test_requeue(void **state)
 	conductor_start(&c, &defaults);
 	pid = killable_member(&c, gate[0]);
 	command_open(&c, &watcher);
-	assert_int_equal(link_send(&watcher, MSG_WATCH, NULL, 0), 0);
+	assert_int_equal(link_send(&watcher, MSG_WATCH, &watch, sizeof(watch)), 0);
 	for (int i = 0; i < 2; i++) {
 		command_open(&c, &commands[i]);
 		command_ask(&commands[i], MSG_CHECKPOINT_STOP | MSG_CHECKPOINT_REQUEUE);
@@ -227,6 +228,42 @@ static void test_requeue(void **state)
 	link_close(&commands[0]);
 	link_close(&watcher);
 	job_finish(&c, NULL, 0, &commands[1]);
+}
+
+/* A failure is the job's end only where it can come back: a checkpoint is there, and who brings it back is. */
+static void test_failed(void **state)
+{
+	static const char text[] = "cat (pid 7) ended with status 1";
+	const struct msg_watch keeper = { .flags = MSG_WATCH_KEEPER };
+	struct link command, keeps;
+	struct msg_ending ending;
+	struct link_message m;
+	struct conductor c;
+	char said[512];
+	pid_t pid;
+
+	conductor_start(&c, &defaults);
+	pid = killable_member(&c, -1);
+	command_open(&c, &command);
+	command_open(&c, &keeps);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(link_send(&command, MSG_FAILED, text, strlen(text)), 0);
+		agent_expect_silence(&keeps, 50);
+		assert_int_equal(kill(pid, 0), 0);
+		if (!i)
+			assert_int_equal(link_send(&keeps, MSG_WATCH, &keeper, sizeof(keeper)), 0);
+	}
+	command_ask(&command, 0);
+	assert_int_equal(command_result(&command, said, sizeof(said)).error, 0);
+	assert_int_equal(link_send(&command, MSG_FAILED, text, strlen(text)), 0);
+	m = agent_receive(&keeps, MSG_ENDING);
+	memcpy(&ending, m.data, sizeof(ending));
+	assert_int_equal(ending.reason, MSG_ENDING_FAILED);
+	assert_int_equal(ending.text_length, strlen(text));
+	assert_memory_equal(m.data + sizeof(ending), text, strlen(text));
+	assert_killed(pid);
+	link_close(&keeps);
+	job_finish(&c, NULL, 0, &command);
 }
 
 static void test_keep(void **state)
@@ -269,7 +306,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_complete), cmocka_unit_test(test_many),
 		cmocka_unit_test(test_drain_rounds), cmocka_unit_test(test_names),
-		cmocka_unit_test(test_waiters), cmocka_unit_test(test_stop), cmocka_unit_test(test_requeue), cmocka_unit_test(test_keep),
+		cmocka_unit_test(test_waiters), cmocka_unit_test(test_stop), cmocka_unit_test(test_requeue), cmocka_unit_test(test_failed),
+		cmocka_unit_test(test_keep),
 		cmocka_unit_test(test_nobody),
 	};
 
