@@ -21,9 +21,12 @@
  * the other side: it is done while an end for both (O_RDWR, which never waits) is open.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 
 #include "base/fdpass.h"
 #include "base/log.h"
@@ -207,13 +210,31 @@ static int is_maker(const struct fermata_desc *d, const struct pipe_record *r)
 	return r->maker_pid == fermata_pid() && r->maker_fd == d->fd;
 }
 
+/* One that is gone, perhaps with its folders (mpirun removes its own when a rank dies), is made again, for its user. */
+static int open_named(const char *path)
+{
+	int r = raw_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+	char folder[PATH_MAX];
+
+	if (r != -ENOENT || strlen(path) >= sizeof(folder))
+		return r;
+	memcpy(folder, path, strlen(path) + 1);
+	for (char *p = strchr(folder + 1, '/'); p; p = strchr(p + 1, '/')) {
+		*p = 0;
+		RAW2(SYS_mkdir, folder, 0700); /* what cannot be made is seen below */
+		*p = '/';
+	}
+	r = (int)RAW4(SYS_mknodat, AT_FDCWD, path, S_IFIFO | 0600, 0);
+	return r < 0 && r != -EEXIST ? r : raw_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+}
+
 static int make(const struct fermata_desc *d, const struct pipe_record *record)
 {
 	int ends[2] = { -EBADF, -EBADF }, keep, r;
 	long size;
 
 	if (is_named(d))
-		ends[0] = r = raw_open(d->link, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
+		ends[0] = r = open_named(d->link);
 	else
 		r = (int)RAW2(SYS_pipe2, ends, O_CLOEXEC);
 	if (r < 0)
