@@ -129,6 +129,11 @@ const void *records_plain(const char *plugin, size_t *ret_len);
 /* ---- restart.c ---- */
 void agent_restarted(void); /* the checkpoint thread comes back to life; never fails silently */
 
+/* ---- environment.c ---- */
+void environment_init(void); /* in the constructor, before the program could change its environment */
+void environment_restarted(void);
+char *environment_entry(char *entry); /* as a program that is begun now has to get it */
+
 /* ---- pending.c: signals that wait for the process ---- */
 int pending_record(uint64_t set); /* while stopped; @set: which ones wait */
 void pending_restart(void);

@@ -221,6 +221,7 @@ __attribute__((constructor)) static void agent_main(void)
 		agent.libdir[0] = 0;
 	if (copy_env(agent.rdma, sizeof(agent.rdma), "FERMATA_RDMA") < 0)
 		memcpy(agent.rdma, "auto", 5);
+	environment_init();
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 	r = copy_env(agent.jobdir, sizeof(agent.jobdir), "FERMATA_JOBDIR");
 	if (r == -ENOENT)

@@ -26,6 +26,7 @@ static int connect_again(void)
 	memcpy(agent.jobdir, agent.restart.rundir, sizeof(agent.jobdir));
 	if (agent.restart.rdma[0])
 		memcpy(agent.rdma, agent.restart.rdma, sizeof(agent.rdma));
+	environment_restarted();
 	fm_format(path, sizeof(path), "%s/key", agent.jobdir);
 	r = link_read_key(path, agent.key);
 	if (r < 0)

@@ -54,7 +54,7 @@ static void make_env(char *const *env, char **out, char *preload, size_t preload
 			out[n++] = preload;
 			continue;
 		}
-		out[n++] = *env;
+		out[n++] = environment_entry(*env);
 	}
 	out[n] = NULL;
 	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
