@@ -50,6 +50,7 @@ struct agent {
 	bool registered;      /* the coordinator knows us */
 	struct image_restart restart; /* written by the restorer; size 0 but during a restart */
 	bool drop_rights;     /* each thread gives up the capsule's rights as it is let go */
+	bool own_credentials; /* and so has had, in this life, credentials of its own since */
 };
 extern struct agent agent;
 extern struct arena agent_arena;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Files below /dev that a device's library stands in for: asks the plugins that have the file_* hooks, in their order. No state: which descriptors are
+ * Files below /dev that a device's library stands in for, and what such a library writes: asks the plugins that have the file_* hooks, or device_write, in their order. No state: which descriptors are
  * such files the library knows; they are among those that it made (device.c).
  */
 #include <string.h>
@@ -31,6 +31,11 @@ int device_file_open(const char *path, int flags)
 long device_file_write(int fd, const void *data, size_t n)
 {
 	ASK(file_write, long, fd, data, n);
+}
+
+long device_write(int fd, const void *data, size_t n)
+{
+	ASK(device_write, long, fd, data, n);
 }
 
 int device_file_stat(int fd, struct stat *st)

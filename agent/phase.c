@@ -190,7 +190,7 @@ static void restart_done(void)
 	sysv_restarted();
 	records_free();
 	names_clear();
-	agent.drop_rights = agent.restart.caps;
+	agent.drop_rights = agent.own_credentials = agent.restart.caps;
 	memset(&agent.restart, 0, sizeof(agent.restart));
 	stop_drop_rights();
 	r = thread_watch_start(watch_restarted);

@@ -81,36 +81,16 @@ EXPORT int close(int fd)
 	return device_close(fd);
 }
 
-/*
- * uverbs takes what is written to it from the very credentials alone that opened it (ib_safe_file_access, drivers/infiniband/core/uverbs_main.c), and a thread that
- * has given up the capsule's rights has credentials of its own. Most drivers need no such call once their objects are made.
- */
-static void tell_refused(int fd)
-{
-	static atomic_flag told = ATOMIC_FLAG_INIT;
-	int saved = errno;
-
-	if (saved == EACCES && agent.drop_rights && device_owns_fd(fd) && !atomic_flag_test_and_set(&told))
-		log_error("the driver of the RDMA device writes commands to descriptor %d, which the kernel refuses after a restart without root: "
-			  "restart as root, or with --rdma soft", fd);
-	errno = saved;
-}
-
 EXPORT ssize_t write(int fd, const void *data, size_t n)
 {
-	ssize_t written;
+	long r = FERMATA_NOT_MINE;
 
 	WRAP_READY(write);
-	if (may_be_file(fd)) {
-		long r = device_file_write(fd, data, n);
-
-		if (r != FERMATA_NOT_MINE)
-			return answer(r);
-	}
-	written = real.write(fd, data, n);
-	if (unlikely(written < 0))
-		tell_refused(fd);
-	return written;
+	if (may_be_file(fd))
+		r = device_file_write(fd, data, n);
+	else if (unlikely(agent.own_credentials) && fermata_in_device() && device_owns_fd(fd))
+		r = device_write(fd, data, n);
+	return r != FERMATA_NOT_MINE ? answer(r) : real.write(fd, data, n);
 }
 
 EXPORT int fstat(int fd, struct stat *st)

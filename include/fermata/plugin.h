@@ -97,6 +97,9 @@ struct fermata_plugin {
 	int (*file_close)(int fd);
 	/* Below /dev and /sys/class, after the kernel has found nothing (stat, access): 0 and *ret, or FERMATA_NOT_MINE. */
 	int (*path_stat)(const char *path, struct stat *ret);
+	/* write() of a device's library to a descriptor of its own, in a life in which each thread of the process has credentials of its own: in place of the
+	 * kernel's. Answers as file_write. */
+	long (*device_write)(int fd, const void *data, size_t n);
 };
 
 #define FERMATA_FD_LATER (-4096)

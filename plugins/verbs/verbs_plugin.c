@@ -4,6 +4,7 @@
  * beyond calls that the device itself answers: the child's checkpoints leave them out, and it opens devices of its own.
  */
 #include "plugins/verbs/verbs_internal.h"
+#include "plugins/verbs/verbs_write.h"
 
 static void fork_prepare(void)
 {
@@ -83,4 +84,5 @@ const struct fermata_plugin plugin_verbs = {
 	.file_stat = verbs_cm_stat,
 	.file_close = verbs_cm_close,
 	.path_stat = verbs_path_stat,
+	.device_write = verbs_device_write,
 };
