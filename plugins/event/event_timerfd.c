@@ -94,6 +94,8 @@ int event_timerfd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 		return r;
 	record.expiry_ns = to_ns(&left.it_value);
 	record.interval_ns = to_ns(&left.it_interval);
+	if (!record.expiry_ns && record.interval_ns && record.ticks) /* due, after others that nobody has read */
+		record.expiry_ns = 1;
 	if (record.expiry_ns && !is_relative(&record))
 		record.expiry_ns += now_ns(record.clock);
 	return fermata_sink_write(sink, &record, sizeof(record));
