@@ -86,7 +86,7 @@ void stop_forked(void);
 /* In the child of a fork: the parent may have been asked to stop already, the child has not. */
 void phase_forked(void);
 int stop_all(uint32_t timeout_ms); /* 0: every thread but the watch thread, the caller, stands in our handler */
-int stop_lend(int (*fn)(void *), void *arg); /* has a stopped thread call @fn; what that answered: 0 or -errno */
+int stop_lend(int tid, int (*fn)(void *), void *arg); /* has stopped thread @tid (0: any) call @fn; what that answered: 0 or -errno */
 void stop_await_asleep(void);	   /* until the stopped threads and the watch thread sleep in the kernel */
 void stop_release(void);	   /* lets them go */
 struct stop_thread *stop_thread_at(uint32_t index); /* while stopped; NULL past the last; mind its state */
@@ -135,9 +135,11 @@ void environment_init(void); /* in the constructor, before the program could cha
 void environment_restarted(void);
 char *environment_entry(char *entry); /* as a program that is begun now has to get it */
 
-/* ---- pending.c: signals that wait for the process ---- */
-int pending_record(uint64_t set); /* while stopped; @set: which ones wait */
-void pending_restart(void);
+/* ---- pending.c: signals that wait for the process or a thread of it ---- */
+int pending_record(void);    /* while stopped: takes them out */
+int pending_give_back(void); /* what it has taken */
+uint64_t pending_mask(void); /* bit N - 1: signal N waits for the process */
+void pending_restart(uint32_t tid); /* in that thread; 0: the process, in the checkpoint thread */
 
 /* ---- names.c ---- */
 int names_send(void);	   /* what was published and asked in this phase */
@@ -150,6 +152,11 @@ void names_clear(void);
 int fd_reserve(int fd); /* moves @fd out of the program's way; the new number or -errno */
 void fd_unreserve(int fd);
 bool fd_is_reserved(int fd);
+
+/* ---- wrap_timer.c ---- */
+bool wrap_timer_any(void); /* the program has made one */
+void wrap_timer_forked(void);
+long wrap_timer_syscall(long nr, const long *args);
 
 /* ---- wrap_sysv.c ---- */
 int wrap_sysv_refuse(void); /* QUIESCE: 0, or -errno where there is a semaphore set or message queue */

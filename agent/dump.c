@@ -79,37 +79,6 @@ static void read_timers(struct image_timer *t)
 	}
 }
 
-/* A line "Name:\tHEX" of a status file. */
-static uint64_t status_mask(const char *text, const char *name)
-{
-	const char *p = strstr(text, name);
-	uint64_t v = 0;
-
-	if (!p)
-		return 0;
-	for (p += strlen(name); *p == ':' || *p == '\t'; p++)
-		;
-	for (; (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'f'); p++)
-		v = v << 4 | (uint64_t)(*p <= '9' ? *p - '0' : *p - 'a' + 10);
-	return v;
-}
-
-static int read_pending(struct image_process *p)
-{
-	char path[64], buf[4096];
-	struct stop_thread *t;
-	uint64_t ours = 1ull << (agent.signal - 1);
-
-	if (raw_read_file("/proc/thread-self/status", buf, sizeof(buf)) > 0)
-		p->pending = status_mask(buf, "ShdPnd") & ~ours;
-	for (uint32_t i = 0; (t = stop_thread_at(i)); i++) {
-		fm_format(path, sizeof(path), "/proc/self/task/%d/status", t->tid);
-		if (atomic_load(&t->state) == STOP_STOPPED && raw_read_file(path, buf, sizeof(buf)) > 0)
-			t->record.pending = status_mask(buf, "SigPnd") & ~ours;
-	}
-	return pending_record(p->pending);
-}
-
 static void read_link(const char *path, char *to, size_t size)
 {
 	long n = RAW4(SYS_readlinkat, AT_FDCWD, path, to, size - 1);
@@ -147,8 +116,8 @@ static int read_process(struct image_process *p)
 	if (n < 0)
 		return (int)n;
 	p->auxv_length = (uint32_t)n;
-	n = read_pending(p);
-	return n < 0 ? (int)n : read_mm(&p->mm);
+	p->pending = pending_mask();
+	return read_mm(&p->mm);
 }
 
 static void read_host(struct image_host *h)
@@ -317,12 +286,23 @@ static int write_image(const struct msg_phase *where, struct msg_phase_done *don
 	return 0;
 }
 
+/* Signals are out of their queues while the plugins look: what one of them is told of is told once. */
+static int dump_records(void)
+{
+	int r = pending_record(), back;
+
+	if (!r)
+		r = records_dump();
+	back = pending_give_back();
+	return r ? r : back;
+}
+
 int dump_write(const struct msg_phase *where, struct msg_phase_done *done)
 {
 	int r = content_write(where, done);
 
 	if (!r)
-		r = records_dump();
+		r = dump_records();
 	if (!r)
 		r = sysv_begin();
 	if (r)

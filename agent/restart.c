@@ -4,7 +4,7 @@
  * thread stopped, link and device descriptors as numbers that mean nothing any more. In this order:
  *
  *   1. wait until each thread has arrived in the agent: the restorer's pages hold no running thread then; unmap them
- *   2. queue the signals that waited for the process
+ *   2. queue the signals that waited for the process (each thread has queued those that waited for it)
  *   3. connect to the new coordinator, register as restarted
  *   4. serve its phases, as always
  *
@@ -63,7 +63,7 @@ void agent_restarted(void)
 	raw_close((int)r->image_fd);
 	r->image_fd = UINT32_MAX;
 	agent.generation++;
-	pending_restart();
+	pending_restart(0);
 	err = connect_again();
 	if (err) {
 		log_error("process %u is rebuilt but cannot reach the coordinator in %s (errno %d)", agent.pid,

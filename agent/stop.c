@@ -14,7 +14,7 @@
  * While threads run, the numbers of free descriptors are theirs: a shell that moves a pipe to descriptor 3 must not hit a file of
  * /proc that we have open there. So the watch thread does the stopping, whose table of descriptors is its own (thread.c).
  *
- * A stopped thread lends itself once: stop_lend() sets a bit beside the epoch, and the one that clears it runs a function for us.
+ * A stopped thread lends itself (stop_lend.c): a bit beside the epoch says so, and the one that clears it runs a function for us.
  * It goes back to sleep, and before memory is written stop_await_asleep() looks that each thread of ours sleeps: a word that changed
  * between its summing and its writing, though it be dead stack, would make the image a damaged one.
  *
@@ -42,21 +42,17 @@
 #include "agent/arch/x86_64/context.h"
 #include "agent/device.h"
 #include "agent/libc.h"
+#include "agent/stop_lend.h"
 #include "agent/wrap.h"
 
 #define TABLE_FIRST 64u
 #define FIRST_PATIENCE_NS 100000000ull
 #define LAST_PATIENCE_NS 12800000000ull
-#define LEND 1u
-#define LENT_PENDING 1
 
 static struct {
 	_Atomic uint32_t word;	  /* epoch of the stop in force (0: none) << 1 | LEND. Futex of the stopped threads */
 	_Atomic uint32_t events;  /* answers of threads; futex of the watch thread */
 	_Atomic uint32_t arrived; /* after a restart */
-	_Atomic int32_t lent;	  /* LENT_PENDING, or what @lend has answered */
-	int (*lend)(void *);
-	void *lend_arg;
 	uint32_t epoch;		  /* 31 bits */
 	struct stop_thread **table; /* slots do not move: handlers hold their addresses; nor do tables end, in which they look these up */
 	uint32_t count, room;
@@ -77,14 +73,9 @@ static void wait_while_stopped(uint32_t epoch)
 {
 	uint32_t word;
 
-	while ((word = atomic_load_explicit(&stop.word, memory_order_acquire)) >> 1 == epoch) {
-		if (word & LEND && atomic_compare_exchange_strong(&stop.word, &word, word & ~LEND)) {
-			atomic_store(&stop.lent, stop.lend(stop.lend_arg));
-			raw_futex((uint32_t *)&stop.lent, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
-		} else {
+	while ((word = atomic_load_explicit(&stop.word, memory_order_acquire)) >> 1 == epoch)
+		if (!lend_serve(&stop.word, word))
 			raw_futex((uint32_t *)&stop.word, FUTEX_WAIT_PRIVATE, word, NULL, 0);
-		}
-	}
 }
 
 static void count_event(void)
@@ -123,6 +114,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 		atomic_store(&t->state, STOP_STOPPED);
 		count_event();
 	} else {
+		pending_restart((uint32_t)note.tid);
 		atomic_fetch_add(&stop.arrived, 1);
 		wake(&stop.arrived);
 	}
@@ -326,16 +318,9 @@ int stop_all(uint32_t timeout_ms)
 	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
-int stop_lend(int (*fn)(void *), void *arg)
+int stop_lend(int tid, int (*fn)(void *), void *arg)
 {
-	stop.lend = fn;
-	stop.lend_arg = arg;
-	atomic_store(&stop.lent, LENT_PENDING);
-	atomic_fetch_or(&stop.word, LEND);
-	raw_futex((uint32_t *)&stop.word, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
-	while (atomic_load(&stop.lent) == LENT_PENDING)
-		raw_futex((uint32_t *)&stop.lent, FUTEX_WAIT_PRIVATE, LENT_PENDING, NULL, 0);
-	return atomic_load(&stop.lent);
+	return lend_run(&stop.word, tid, fn, arg);
 }
 
 void stop_await_asleep(void)

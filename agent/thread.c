@@ -124,7 +124,7 @@ static int checkpoint_spawn(void *body)
 
 int thread_checkpoint_run(void (*body)(void))
 {
-	int r = stop_lend(checkpoint_spawn, (void *)body);
+	int r = stop_lend(0, checkpoint_spawn, (void *)body);
 
 	if (!r)
 		raw_thread_join(&checkpoint.thread);

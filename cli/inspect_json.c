@@ -57,7 +57,7 @@ static json_t *json_threads(const struct image *i)
 						      "checkpoint_thread", t[n].flags & IMAGE_THREAD_AGENT, "rip",
 						      hex(t[n].user_regs[16]), "where", text(where), "rsp",
 						      hex(t[n].user_regs[19]), "sigmask", hex(t[n].sigmask), "pending",
-						      hex(t[n].pending)));
+						      hex(t[n].pending | t[n].queued)));
 	}
 	return list;
 }

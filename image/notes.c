@@ -63,7 +63,7 @@ static void put_prstatus(struct out *o, const struct image_process *p, const str
 	s.pr_ppid = (pid_t)p->ppid;
 	s.pr_pgrp = (pid_t)p->pgid;
 	s.pr_sid = (pid_t)p->sid;
-	s.pr_sigpend = t->pending | p->pending;
+	s.pr_sigpend = t->pending | t->queued | p->pending;
 	s.pr_sighold = t->sigmask;
 	s.pr_fpvalid = fxsave != NULL;
 	_Static_assert(sizeof(s.pr_reg) == sizeof(t->user_regs), "registers");

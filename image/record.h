@@ -77,11 +77,12 @@ struct image_thread {
 	uint64_t rseq;
 	uint32_t rseq_length, rseq_signature; /* length 0: not registered */
 	uint64_t sigmask; /* while it stands in the agent; the program's own mask is in its signal frame */
-	uint64_t pending; /* signals pending for this thread */
+	uint64_t pending; /* signals pending for this thread, which the restorer sends it */
 	uint64_t altstack_sp, altstack_size;
 	uint32_t altstack_flags, reserved;
 	char comm[16];
 	uint64_t user_regs[27]; /* struct user_regs_struct of the program's interrupted code, for debuggers */
+	uint64_t queued; /* signals pending for this thread, which it queues itself: the agent has their values */
 };
 
 enum image_mapping_kind {
@@ -236,7 +237,7 @@ struct image_restart {
 /* Widths are the format: a change here is a new field at an end, or a new version. */
 _Static_assert(sizeof(struct image_version) == 40, "image format");
 _Static_assert(sizeof(struct image_process) == 1848, "image format");
-_Static_assert(sizeof(struct image_thread) == 400, "image format");
+_Static_assert(sizeof(struct image_thread) == 408, "image format");
 _Static_assert(sizeof(struct image_mappings) == 16, "image format");
 _Static_assert(sizeof(struct image_mapping) == 72, "image format");
 _Static_assert(sizeof(struct image_sigaction) == 32, "image format");

@@ -16,6 +16,7 @@
  */
 #pragma once
 
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -79,6 +80,9 @@ struct fermata_plugin {
 	/* Resources that are not descriptors. Any of these may be NULL: nothing to do. */
 	int (*quiesce)(void);	      /* stop producing */
 	int (*drain)(unsigned int round); /* FERMATA_DRAINED, FERMATA_DRAIN_MORE or -errno */
+	/* WRITE, before dump and in it (fermata_signals_take): of each signal that has been waiting for the process or a thread: 1: mine, and it waits
+	 * again after resume or recreate by my doing; 0: the agent puts it back. */
+	int (*signal_claim)(const siginfo_t *info);
 	int (*dump)(struct fermata_sink *sink);
 	void (*resume)(void);	      /* checkpoint over or failed, the job goes on. Touch as little as can be. */
 	int (*recreate)(const void *record, size_t len); /* restart; may publish names */
@@ -125,6 +129,11 @@ void fermata_waits(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
  */
 int fermata_fd_found(int fd);
 void fermata_fd_drop(int fd);
+
+/* From dump: takes signal @sig once more, which may have come to wait for the process (@tid 0) or that thread since. 0 or -errno. */
+int fermata_signals_take(int tid, int sig);
+/* Whether the last timer_settime of timer @id (the kernel's number) gave it a moment, not a span. */
+int fermata_timer_is_absolute(int id);
 
 /* Memory that is saved and restored with the process, without malloc. Zeroed. NULL when out of memory. */
 void *fermata_alloc(size_t size);
