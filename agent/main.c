@@ -141,6 +141,7 @@ static void fork_child(void)
 	agent.registered = false;
 	stop_forked();
 	phase_forked();
+	wrap_timer_forked();
 	drop_link();
 	fork_plugins(offsetof(struct fermata_plugin, fork_child));
 	if (!agent.active)

@@ -140,6 +140,8 @@ EXPORT long syscall(long nr, ...)
 	for (size_t i = 0; i < ARRAY_SIZE(a); i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
+	if (unlikely(nr == SYS_timer_create || nr == SYS_timer_settime) && agent.active)
+		return wrap_timer_syscall(nr, a);
 	timeout = timeout_of(nr, a);
 	if (likely(!timeout))
 		return real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);

@@ -32,6 +32,7 @@
 	X(COORDINATOR_IN_PRUNE, "coordinator-in-prune")               \
 	X(IMAGE_IN_WRITE, "image-in-write")                           \
 	X(IMAGE_BEFORE_SYNC, "image-before-sync")                     \
+	X(TIMER_IDS_ASKED, "timer-ids-asked")                         \
 	X(SOCKET_IN_PUT_BACK, "socket-in-put-back")                   \
 	X(CONTENT_IN_COPY, "content-in-copy")                         \
 	X(RESTART_FILES_STAGED, "restart-files-staged")               \

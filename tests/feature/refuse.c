@@ -7,7 +7,6 @@
 
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
@@ -68,15 +67,6 @@ static int queue(void)
 	return 0;
 }
 
-static int timer(void)
-{
-	timer_t t;
-
-	CHECK(timer_create(CLOCK_MONOTONIC, NULL, &t) == 0);
-	snprintf(what, sizeof(what), "timer 0"); /* the first one's number */
-	return 0;
-}
-
 /* A question to the kernel whose answer is not read. */
 static int unread_netlink(void)
 {
@@ -112,8 +102,6 @@ static int make(const char *kind)
 		return leased_file();
 	if (strcmp(kind, "netlink") == 0)
 		return unread_netlink();
-	if (strcmp(kind, "timer") == 0)
-		return timer();
 	if (strcmp(kind, "semaphores") == 0)
 		return semaphores();
 	if (strcmp(kind, "queue") == 0)

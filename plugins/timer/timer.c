@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * POSIX timers: timer_create, with all that libc builds on it (SIGEV_THREAD is a signal to a thread of libc's that keeps the kernel's number of the timer).
+ * The kernel lists them in /proc/self/timers, timer_gettime has their time. A timer is kept as the moment of its next expiration, as timerfd
+ * (plugins/event/event_timerfd.c); one of a processor's time, and a relative one of the realtime clock, as the time left.
+ *
+ * A signal that waits is taken out by the agent and told to us: so many expirations nobody has seen. Taking it out made the kernel set an interval
+ * timer again. To make it wait again the timer is set into the past, by as many intervals: the kernel then sends the one signal that a timer may have waiting,
+ * and counts the overrun up to when it is taken. That is done at a restart, and after a checkpoint, too.
+ *
+ * A timer may fire after its signal was looked for and before its time is read. So it is read, and its signal looked for again, until no
+ * signal has come in between.
+ *
+ * Not kept: what timer_getoverrun says of a signal that was delivered before.
+ *
+ * Owns the list of timers, from QUIESCE, where the program's threads stand already, to RESUME.
+ */
+#include "plugins/timer/timer.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/sys.h"
+
+#define LOOKS_MAX 1000 /* a timer that fires more often than it can be looked at */
+
+static struct timer *timers;
+static uint32_t count;
+
+static void forget(void)
+{
+	fermata_free(timers);
+	timers = NULL;
+	count = 0;
+}
+
+static int quiesce(void)
+{
+	forget();
+	return timer_list(&timers, &count);
+}
+
+static int is_left(const struct timer_entry *e)
+{
+	return timer_is_cpu(e->clock) || (timer_is_realtime(e->clock) && !fermata_timer_is_absolute(e->id));
+}
+
+static int read_time(struct timer *t)
+{
+	struct timer_entry *e = &t->entry;
+	struct itimerspec left;
+	int r = (int)RAW2(SYS_timer_gettime, e->id, &left);
+
+	if (r)
+		return fermata_fail(r, "timer %d cannot be read (errno %d)", e->id, -r);
+	e->expiry_ns = timer_to_ns(&left.it_value);
+	e->interval_ns = timer_to_ns(&left.it_interval);
+	e->flags &= ~(uint32_t)TIMER_LEFT;
+	t->moment = e->expiry_ns ? e->expiry_ns + timer_now_ns(e->clock) : 0;
+	if (is_left(e))
+		e->flags |= TIMER_LEFT;
+	else
+		e->expiry_ns = t->moment;
+	return 0;
+}
+
+static int signal_claim(const siginfo_t *info)
+{
+	uint32_t low = 0, high = count;
+
+	if (info->si_code != SI_TIMER)
+		return 0;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (timers[middle].entry.id == info->si_timerid) {
+			timers[middle].entry.ticks += 1 + (uint64_t)info->si_overrun;
+			read_time(&timers[middle]);
+			return 1;
+		}
+		if (timers[middle].entry.id < info->si_timerid)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return 0; /* deleted meanwhile: its signal alone is left */
+}
+
+static int look(struct timer *t)
+{
+	struct timer_entry *e = &t->entry;
+	uint64_t seen;
+	int r, looks = 0;
+
+	do {
+		seen = e->ticks;
+		r = read_time(t);
+		if (!r && e->notify != SIGEV_NONE)
+			r = fermata_signals_take(e->flags & TIMER_THREAD ? (int)e->tid : 0, (int)e->signal);
+	} while (!r && e->ticks != seen && ++looks < LOOKS_MAX);
+	return r;
+}
+
+static int dump(struct fermata_sink *sink)
+{
+	struct timer_record head = { TIMER_RECORD_VERSION, count };
+	int r = 0;
+
+	for (uint32_t i = 0; i < count && !r; i++)
+		r = look(&timers[i]);
+	if (!r)
+		r = fermata_sink_write(sink, &head, sizeof(head));
+	for (uint32_t i = 0; i < count && !r; i++)
+		r = fermata_sink_write(sink, &timers[i].entry, sizeof(timers[i].entry));
+	return r;
+}
+
+/* What has expired since its time was read the kernel counts, too: the moment is the old one. */
+static void resume(void)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (timers[i].entry.ticks)
+			timer_arm(&timers[i].entry, timers[i].moment);
+	forget();
+}
+
+static int recreate(const void *record, size_t len)
+{
+	const struct timer_record *head = record;
+
+	if (len < sizeof(*head) || head->version != TIMER_RECORD_VERSION ||
+	    (len - sizeof(*head)) / sizeof(struct timer_entry) < head->count)
+		return fermata_fail(-EBADMSG, "the record of the timers is damaged or of another version");
+	return timer_restore((const struct timer_entry *)(head + 1), head->count);
+}
+
+static void restarted(void)
+{
+	forget();
+}
+
+extern const struct fermata_plugin plugin_timer;
+const struct fermata_plugin plugin_timer = {
+	.api = FERMATA_PLUGIN_API,
+	.name = "timer",
+	.quiesce = quiesce,
+	.signal_claim = signal_claim,
+	.dump = dump,
+	.resume = resume,
+	.recreate = recreate,
+	.restarted = restarted,
+};
