@@ -153,6 +153,9 @@ int fd_reserve(int fd); /* moves @fd out of the program's way; the new number or
 void fd_unreserve(int fd);
 bool fd_is_reserved(int fd);
 
+/* ---- wrap_inotify.c ---- */
+void wrap_inotify_forked(void);
+
 /* ---- wrap_timer.c ---- */
 bool wrap_timer_any(void); /* the program has made one */
 void wrap_timer_forked(void);

@@ -142,6 +142,7 @@ static void fork_child(void)
 	stop_forked();
 	phase_forked();
 	wrap_timer_forked();
+	wrap_inotify_forked();
 	drop_link();
 	fork_plugins(offsetof(struct fermata_plugin, fork_child));
 	if (!agent.active)

@@ -75,6 +75,10 @@
 	X(int, timer_create, (clockid_t, struct sigevent *, timer_t *))                                            \
 	X(int, timer_settime, (timer_t, int, const struct itimerspec *, struct itimerspec *))                      \
 	X(int, timer_delete, (timer_t))                                                                            \
+	/* paths of watches (wrap_inotify.c) */                                                                    \
+	X(int, inotify_init1, (int))                                                                               \
+	X(int, inotify_add_watch, (int, const char *, uint32_t))                                                   \
+	X(int, inotify_rm_watch, (int, int))                                                                       \
 	/* what is not saved is noted (wrap_sysv.c) */                                                             \
 	X(int, semget, (key_t, int, int))                                                                          \
 	X(int, msgget, (key_t, int))                                                                               \

@@ -135,6 +135,9 @@ int fermata_signals_take(int tid, int sig);
 /* Whether the last timer_settime of timer @id (the kernel's number) gave it a moment, not a span. */
 int fermata_timer_is_absolute(int id);
 
+/* The @nth path that the program has given to inotify_add_watch for a watch of number @wd, or NULL; flags: those of the call that the kernel may not tell. */
+const char *fermata_inotify_path(int wd, unsigned int nth, uint32_t *ret_flags);
+
 /* Memory that is saved and restored with the process, without malloc. Zeroed. NULL when out of memory. */
 void *fermata_alloc(size_t size);
 void fermata_free(void *p);

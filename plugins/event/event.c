@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Descriptors that tell of events: eventfd, timerfd, signalfd, epoll. They have no path and no peer; all of their state is in
+ * Descriptors that tell of events: eventfd, timerfd, signalfd, epoll, inotify. They have no path and no peer; all of their state is in
  * /proc/self/fdinfo. No state here.
  *
  * An epoll set names other descriptors, those of a device too: it is made empty in RECREATE, and filled in REFILL, when every
@@ -28,6 +28,7 @@ static const struct {
 	{ "anon_inode:[timerfd]", EVENT_TIMERFD, sizeof(struct event_timerfd) },
 	{ "anon_inode:[signalfd]", EVENT_SIGNALFD, sizeof(struct event_signalfd) },
 	{ "anon_inode:[eventpoll]", EVENT_EPOLL, sizeof(struct event_epoll) },
+	{ "anon_inode:inotify", EVENT_INOTIFY, sizeof(struct event_inotify) },
 };
 
 static enum event_kind kind_of(const struct fermata_desc *d)
@@ -103,7 +104,10 @@ static int signalfd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 
 static int event_fd_claim(struct fermata_desc *d)
 {
-	return kind_of(d) != EVENT_NONE;
+	enum event_kind kind = kind_of(d);
+	int r = kind == EVENT_INOTIFY ? event_inotify_check(d) : 0;
+
+	return r ? r : kind != EVENT_NONE;
 }
 
 static int event_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
@@ -112,6 +116,7 @@ static int event_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	case EVENT_EVENTFD: return event_eventfd_dump(d, sink);
 	case EVENT_TIMERFD: return event_timerfd_dump(d, sink);
 	case EVENT_SIGNALFD: return signalfd_dump(d, sink);
+	case EVENT_INOTIFY: return event_inotify_dump(d, sink);
 	default: return event_epoll_dump(d, sink);
 	}
 }
@@ -136,6 +141,7 @@ static int event_fd_restore(struct fermata_desc *d, const void *record, size_t l
 	case EVENT_TIMERFD: return event_timerfd_restore(d, record);
 	case EVENT_SIGNALFD:
 		return (int)RAW4(SYS_signalfd4, -1, &((const struct event_signalfd *)record)->mask, RAW_SIGSET_SIZE, O_CLOEXEC);
+	case EVENT_INOTIFY: return (int)RAW1(SYS_inotify_init1, O_CLOEXEC);
 	default: return (int)RAW1(SYS_epoll_create1, EPOLL_CLOEXEC);
 	}
 }
@@ -144,6 +150,8 @@ static int event_fd_refill(struct fermata_desc *d, const void *record, size_t le
 {
 	const struct event_epoll *r = record;
 
+	if (r->head.kind == EVENT_INOTIFY)
+		return event_inotify_refill(d, record, len);
 	if (r->head.kind != EVENT_EPOLL)
 		return 0;
 	if ((len - sizeof(*r)) / sizeof(struct event_interest) < r->count)

@@ -21,6 +21,11 @@ int event_eventfd_is_semaphore(int fd, uint64_t count);
 int event_timerfd_dump(struct fermata_desc *d, struct fermata_sink *sink);
 int event_timerfd_restore(struct fermata_desc *d, const struct event_timerfd *r);
 
+/* Refuses one with unread events. */
+int event_inotify_check(const struct fermata_desc *d);
+int event_inotify_dump(struct fermata_desc *d, struct fermata_sink *sink);
+int event_inotify_refill(struct fermata_desc *d, const struct event_inotify *r, size_t len);
+
 int event_epoll_dump(struct fermata_desc *d, struct fermata_sink *sink);
 /* Every descriptor of the process is in its place. */
 int event_epoll_refill(struct fermata_desc *d, const struct event_epoll *r);

@@ -6,7 +6,7 @@
 
 #define EVENT_RECORD_VERSION 1
 
-enum event_kind { EVENT_NONE, EVENT_EVENTFD, EVENT_TIMERFD, EVENT_SIGNALFD, EVENT_EPOLL };
+enum event_kind { EVENT_NONE, EVENT_EVENTFD, EVENT_TIMERFD, EVENT_SIGNALFD, EVENT_EPOLL, EVENT_INOTIFY };
 
 struct event_record {
 	uint32_t version;
@@ -43,6 +43,21 @@ struct event_epoll {
 	uint32_t reserved;
 };
 _Static_assert(sizeof(struct event_epoll) == 16, "event_epoll");
+
+struct event_inotify {
+	struct event_record head;
+	uint32_t count; /* of struct event_watch, which follow, by ascending wd */
+	uint32_t reserved;
+};
+_Static_assert(sizeof(struct event_inotify) == 16, "event_inotify");
+
+struct event_watch {
+	int32_t wd;
+	uint32_t mask;	 /* as inotify_add_watch takes it */
+	uint32_t length; /* of the path, which follows, with its NUL; zeros up to a multiple of 8 */
+	uint32_t reserved;
+};
+_Static_assert(sizeof(struct event_watch) == 16, "event_watch");
 
 struct event_interest {
 	uint64_t data;

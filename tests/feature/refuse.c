@@ -22,6 +22,15 @@ static int leased_file(void)
 	return fd;
 }
 
+static int unread_inotify(void)
+{
+	int fd = inotify_init();
+
+	CHECK(fd >= 0 && inotify_add_watch(fd, ".", IN_CREATE) == 1);
+	CHECK(close(open("event", O_WRONLY | O_CREAT, 0600)) == 0);
+	return fd;
+}
+
 /* Watches a file under a number that is closed, kept open by a duplicate. */
 static int stale_epoll(void)
 {
@@ -96,8 +105,8 @@ static int make(const char *kind)
 		return stale_epoll();
 	if (strcmp(kind, "part") == 0)
 		return mapped_part();
-	if (strcmp(kind, "inotify") == 0)
-		return inotify_init();
+	if (strcmp(kind, "inotify_unread") == 0)
+		return unread_inotify();
 	if (strcmp(kind, "lease") == 0)
 		return leased_file();
 	if (strcmp(kind, "netlink") == 0)

@@ -97,6 +97,15 @@ void fermata_free(void *p)
 	free(p);
 }
 
+/* There is no wrapper that would have noted any. */
+const char *fermata_inotify_path(int wd, unsigned int nth, uint32_t *ret_flags)
+{
+	(void)wd;
+	(void)nth;
+	(void)ret_flags;
+	return NULL;
+}
+
 uint32_t fermata_pid(void)
 {
 	return (uint32_t)getpid();
