@@ -4,12 +4,12 @@
  * owner pops, under a private one.
  *
  *   push:  write ring[tail]; store its position, tail + 1 (from here on it has happened); store tail + 1;
- *          if armed: count the event and say "waking", in one store; wake; disarm
+ *          if armed: count the event and say "waking", in one store; unlock; wake; disarm
  *   arm:   armed; is there one that was not polled and that no event has told of? As above: count, ...
  *   poll:  ring[head] bears the position head + 1? place its data; give the receive slot back; store head + 1
  *
  * A producer that dies before the store of the position has done nothing, after it everything but perhaps the
- * tail, which the next holder of the lock moves, and the waking, which that one does too, once too often at worst. Until
+ * tail, which the next holder of the lock moves, and the waking, which the next one who finds "waking" does too, once too often at worst. Until
  * there is a next one the owner sleeps, as if the death had come before the message.
  *
  * So a program that polls an empty queue and then arms it misses nothing that came in between, as on hardware whose arming names the
@@ -32,7 +32,8 @@ static uint32_t cq_untold(struct sr_shm_cq *cq)
 	return (int32_t)(told - head) > 0 ? told : head;
 }
 
-void sr_cq_tell(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t tail, int wake)
+/* Everything before @tail is told by one event, that of who is armed. Under the lock; what is returned is for the wake. */
+static uint64_t cq_count(struct sr_shm_cq *cq, uint32_t tail)
 {
 	uint64_t seen = atomic_load(&cq->notify), told;
 
@@ -41,8 +42,24 @@ void sr_cq_tell(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t tail, int
 	while (!atomic_compare_exchange_weak(&cq->notify, &seen, told));
 	/* Later than the event: who dies between has it told twice. */
 	atomic_store(&cq->told, tail);
-	if (wake && cq->channel)
+	return told;
+}
+
+/*
+ * Wakes the owner, if he may sleep. A producer does so after the lock, for the owner, woken at once, completes a send of his own in the
+ * same queue, and would wait for us to get on. Who finds SR_WAKING wakes him too: the one who set it may be dead, and one byte too many does no harm.
+ */
+static void cq_wake(struct sr_context *ctx, struct sr_shm_cq *cq, uint64_t told)
+{
+	if (cq->channel)
 		sr_wake(ctx, cq->owner, cq->channel);
+	atomic_compare_exchange_strong(&cq->notify, &told, told & ~(uint64_t)SR_NOTIFY_STATE);
+}
+
+void sr_cq_tell_awake(struct sr_shm_cq *cq, uint32_t tail)
+{
+	uint64_t told = cq_count(cq, tail);
+
 	atomic_compare_exchange_strong(&cq->notify, &told, told & ~(uint64_t)SR_NOTIFY_STATE);
 }
 
@@ -50,14 +67,14 @@ void sr_cq_tell(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t tail, int
 static void catch_up(struct sr_context *ctx, struct sr_shm_cq *cq)
 {
 	uint32_t at, tail = atomic_load(&cq->tail), armed = sr_cq_armed(cq);
-	int tell = armed == SR_WAKING; /* a dead one's */
+	int tell = armed == SR_WAKING; /* perhaps a dead one's */
 
 	for (at = cq_untold(cq); armed && at != tail && !tell; at++)
 		tell = armed == SR_ARMED_ANY || sr_cq_slot(cq, at)->flags & SR_CQE_NOTIFIES;
 	if (tell && unlikely(cq->mod_count && armed != SR_WAKING))
 		tell = sr_moderate_catch_up(cq, tail - cq_untold(cq));
 	if (tell)
-		sr_cq_tell(ctx, cq, tail, 1);
+		cq_wake(ctx, cq, cq_count(cq, tail));
 }
 
 void sr_cq_lock(struct sr_context *ctx, struct sr_shm_cq *cq)
@@ -108,23 +125,41 @@ static void cq_store(struct sr_shm_cq *cq, uint32_t tail, struct sr_cqe *cqe, in
 	atomic_store(&cq->tail, tail + 1);
 }
 
+/* Does this completion, the newest, call for the event? */
+static int is_wanted(struct sr_shm_cq *cq, int notifies)
+{
+	switch (sr_cq_armed(cq)) {
+	case SR_DISARMED:
+		return 0;
+	case SR_WAKING:
+		return 1;
+	case SR_ARMED_SOLICITED:
+		if (!notifies)
+			return 0;
+		/* fall through */
+	default:
+		return likely(!cq->mod_count) || sr_moderate_due(cq);
+	}
+}
+
 int sr_cq_push(struct sr_context *ctx, struct sr_peer *owner, struct sr_shm_cq *cq, struct sr_cqe *cqe,
 	       int solicited)
 {
 	int full, notifies = solicited || cqe->status != IBV_WC_SUCCESS;
-	uint32_t tail, armed;
+	uint64_t told = 0;
+	uint32_t tail;
 
 	sr_cq_lock(ctx, cq);
 	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
 	full = cq_full(cq, tail);
 	if (!full) {
 		cq_store(cq, tail, cqe, notifies);
-		armed = sr_cq_armed(cq);
-		if (unlikely(armed == SR_ARMED_ANY || (armed == SR_ARMED_SOLICITED && notifies)) &&
-		    (likely(!cq->mod_count) || sr_moderate_due(cq)))
-			sr_cq_tell(ctx, cq, tail + 1, 1);
+		if (unlikely(is_wanted(cq, notifies)))
+			told = cq_count(cq, tail + 1);
 	}
 	rlock_release(&cq->lock);
+	if (unlikely(told))
+		cq_wake(ctx, cq, told);
 	if (likely(!full) || (cq->flags & SR_CQ_IGNORE_OVERRUN))
 		return 0;
 	if (!atomic_exchange(&cq->overrun, 1))

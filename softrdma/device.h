@@ -101,8 +101,8 @@ static inline uint32_t sr_cq_armed(struct sr_shm_cq *cq)
 {
 	return atomic_load(&cq->notify) & SR_NOTIFY_STATE;
 }
-/* Everything before @tail is told by one event, and the owner woken if he may sleep. Under the producers' lock. */
-void sr_cq_tell(struct sr_context *ctx, struct sr_shm_cq *cq, uint32_t tail, int wake);
+/* Everything before @tail is told by one event; by the owner, who is awake. Under the producers' lock. */
+void sr_cq_tell_awake(struct sr_shm_cq *cq, uint32_t tail);
 /* For completions that came before the queue was armed: those that call for the event are told. */
 void sr_cq_catch_up(struct sr_context *ctx, struct sr_shm_cq *cq);
 /* The producers' lock. */

@@ -69,7 +69,7 @@ static void look(struct sr_cq *cq, uint64_t now, uint64_t *next)
 		if (shm->mod_until > now) {
 			*next = shm->mod_until < *next ? shm->mod_until : *next;
 		} else if (shm->mod_done) {
-			sr_cq_tell(ctx, shm, atomic_load(&shm->tail), 0);
+			sr_cq_tell_awake(shm, atomic_load(&shm->tail));
 		}
 	}
 	rlock_release(&shm->lock);
