@@ -69,10 +69,10 @@ void agent_watch(void);	   /* body of the watch thread; returns when the link is
 void agent_serve(void);	   /* body of the checkpoint thread; returns after RESUME */
 int agent_register(uint32_t flags); /* REGISTER, then WELCOME is taken in */
 
-/* ---- stop.c: the program's threads ---- */
+/* ---- stop.c, stop_table.c: the program's threads ---- */
 struct stop_thread {
 	int tid;
-	_Atomic uint32_t state; /* enum stop_state */
+	_Atomic uint64_t state; /* epoch << 32 | enum stop_state */
 	struct image_thread record;
 	const void *fxsave; /* in its signal frame */
 	/* the system call that the thread was in when it was asked to stop; number -1: none */
@@ -90,6 +90,7 @@ int stop_lend(int tid, int (*fn)(void *), void *arg); /* has stopped thread @tid
 void stop_await_asleep(void);	   /* until the stopped threads and the watch thread sleep in the kernel */
 void stop_release(void);	   /* lets them go */
 struct stop_thread *stop_thread_at(uint32_t index); /* while stopped; NULL past the last; mind its state */
+enum stop_state stop_slot_state(const struct stop_thread *t);
 uint32_t stop_count(void);	   /* threads that stand in our handler */
 void stop_await_restarted(void);   /* after a restart: all threads have left the restorer */
 

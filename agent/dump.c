@@ -153,7 +153,7 @@ static struct image_thread *collect_threads(const void *const **ret_fxsave)
 		return NULL;
 	for (int pass = 0; pass < 2; pass++)
 		for (uint32_t i = 0; (t = stop_thread_at(i)); i++)
-			if (atomic_load(&t->state) == STOP_STOPPED && (t->tid == (int)agent.pid) == (pass == 0)) {
+			if (stop_slot_state(t) == STOP_STOPPED && (t->tid == (int)agent.pid) == (pass == 0)) {
 				fxsave[n] = t->fxsave;
 				all[n++] = t->record;
 			}

@@ -166,7 +166,7 @@ int pending_record(void)
 	queue.mask = 0;
 	r = take_process(mask_of(0, "ShdPnd"));
 	for (uint32_t i = 0; !r && (t = stop_thread_at(i)); i++)
-		if (atomic_load(&t->state) == STOP_STOPPED)
+		if (stop_slot_state(t) == STOP_STOPPED)
 			r = take_thread(t);
 	return r ? failed(r) : 0;
 }
@@ -179,7 +179,7 @@ int fermata_signals_take(int tid, int sig)
 	if (!tid)
 		r = take_process(1ull << (sig - 1));
 	for (uint32_t i = 0; tid && !r && (t = stop_thread_at(i)); i++)
-		if (t->tid == tid && atomic_load(&t->state) == STOP_STOPPED)
+		if (t->tid == tid && stop_slot_state(t) == STOP_STOPPED)
 			r = take_thread(t);
 	return r ? failed(r) : 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Stopping and releasing the program's threads. Owns the table of threads and our signal.
+ * Stopping and releasing the program's threads. Owns our signal, and the word that stopped threads wait on. (Their slots: stop_table.c.)
  *
  * The watch thread queues our signal to each thread with the number of its slot and of this stop (epoch) as the value. The handler
  * runs with all signals blocked and does one of four things:
@@ -8,7 +8,7 @@
  *   - the epoch is not the present one (a late signal of an attempt that was given up): return;
  *   - the thread is between fermata_enter and fermata_leave: note the value, return; leave sends it again to itself;
  *   - the thread is in the vdso (vdso.c): ASKED -> AGAIN, return; it is asked again when that is seen;
- *   - else: take the slot (ASKED -> ENTERED), note what the kernel knows of the thread, arch_context_save, say STOPPED, wait until
+ *   - else: take the slot (ASKED -> ENTERED), unless it is another epoch's by now, note what the kernel knows of the thread, arch_context_save, say STOPPED, wait until
  *     stop.word names another epoch. What is needed after the wait lies on the thread's own stack: the next stop may have begun by then.
  *
  * While threads run, the numbers of free descriptors are theirs: a shell that moves a pipe to descriptor 3 must not hit a file of
@@ -43,9 +43,10 @@
 #include "agent/device.h"
 #include "agent/libc.h"
 #include "agent/stop_lend.h"
+#include "agent/stop_table.h"
 #include "agent/wrap.h"
+#include "base/fault.h"
 
-#define TABLE_FIRST 64u
 #define FIRST_PATIENCE_NS 100000000ull
 #define LAST_PATIENCE_NS 12800000000ull
 
@@ -54,8 +55,6 @@ static struct {
 	_Atomic uint32_t events;  /* answers of threads; futex of the watch thread */
 	_Atomic uint32_t arrived; /* after a restart */
 	uint32_t epoch;		  /* 31 bits */
-	struct stop_thread **table; /* slots do not move: handlers hold their addresses; nor do tables end, in which they look these up */
-	uint32_t count, room;
 	bool no_signals;	  /* in this attempt: the user has as many in queues as the limit lets be */
 } stop;
 
@@ -87,7 +86,7 @@ static void count_event(void)
 static void handler(int sig, siginfo_t *info, void *context)
 {
 	uint64_t value = (uint64_t)info->si_value.sival_ptr;
-	uint32_t epoch = (uint32_t)(value >> 32), slot = (uint32_t)value, asked = STOP_ASKED;
+	uint32_t epoch = (uint32_t)(value >> 32), slot = (uint32_t)value;
 	struct stop_thread *t, note;
 	bool restarted;
 
@@ -99,19 +98,21 @@ static void handler(int sig, siginfo_t *info, void *context)
 		fermata_thread.pending = slot + 1;
 		return;
 	}
-	t = stop.table[slot];
+	t = stop_slot_at(slot);
+	if (unlikely(fault_point(FAULT_AGENT_IN_HANDLER)))
+		stop_slot_await_another(t, epoch);
 	if (unlikely(vdso_holds((uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP]))) {
-		if (atomic_compare_exchange_strong(&t->state, &asked, STOP_AGAIN))
+		if (stop_slot_move(t, epoch, STOP_ASKED, STOP_AGAIN))
 			count_event();
 		return;
 	}
-	if (!atomic_compare_exchange_strong(&t->state, &asked, STOP_ENTERED))
+	if (!stop_slot_move(t, epoch, STOP_ASKED, STOP_ENTERED))
 		return;
 	stop_record(t, context);
 	note = *t;
 	restarted = arch_context_save(&t->record.context);
 	if (!restarted) {
-		atomic_store(&t->state, STOP_STOPPED);
+		stop_slot_set(t, STOP_STOPPED);
 		count_event();
 	} else {
 		pending_restart((uint32_t)note.tid);
@@ -145,41 +146,6 @@ void fermata_stop_here(void)
 		ask(&self, slot, epoch);
 }
 
-static struct stop_thread *slot_new(int tid)
-{
-	struct stop_thread *t;
-
-	if (stop.count == stop.room) {
-		uint32_t room = stop.room ? stop.room * 2 : TABLE_FIRST;
-		struct stop_thread **more = arena_alloc(&agent_arena, room * sizeof(*more));
-
-		if (!more)
-			return NULL;
-		memset(more, 0, room * sizeof(*more));
-		if (stop.count)
-			memcpy(more, stop.table, stop.count * sizeof(*more));
-		stop.table = more;
-		stop.room = room;
-	}
-	t = stop.table[stop.count];
-	if (!t)
-		t = stop.table[stop.count] = arena_alloc(&agent_arena, sizeof(*t));
-	if (!t)
-		return NULL;
-	memset(t, 0, sizeof(*t));
-	t->tid = tid;
-	stop.count++;
-	return t;
-}
-
-static struct stop_thread *slot_find(int tid, uint32_t *ret_slot)
-{
-	for (*ret_slot = 0; *ret_slot < stop.count; (*ret_slot)++)
-		if (stop.table[*ret_slot]->tid == tid)
-			return stop.table[*ret_slot];
-	return NULL;
-}
-
 struct pass {
 	uint32_t asked, waiting;
 	int error;
@@ -189,12 +155,12 @@ static int ask_slot(struct pass *pass, struct stop_thread *t, uint32_t slot)
 {
 	int r;
 
-	atomic_store(&t->state, STOP_ASKED);
+	stop_slot_set(t, STOP_ASKED);
 	call_note(t);
 	r = ask(t, slot, stop.epoch);
 	stop.no_signals |= r == -EAGAIN;
 	if (r == -ESRCH)
-		atomic_store(&t->state, STOP_GONE);
+		stop_slot_set(t, STOP_GONE);
 	else if (r < 0)
 		return pass->error = r;
 	else
@@ -214,20 +180,20 @@ static int pass_task(const char *name, void *arg)
 		tid = tid * 10 + *name++ - '0';
 	if (tid == agent.watch_tid || tid == libc_probe_tid())
 		return 0;
-	t = slot_find(tid, &slot);
+	t = stop_slot_find(tid, &slot);
 	if (device_owns_thread(tid)) {
 		if (t)
-			atomic_store(&t->state, STOP_GONE);
+			stop_slot_set(t, STOP_GONE);
 		return 0;
 	}
 	if (t) {
-		uint32_t state = atomic_load(&t->state);
+		enum stop_state state = stop_slot_state(t);
 
 		if (state == STOP_AGAIN)
 			return ask_slot(pass, t, slot);
 		if (state == STOP_ASKED || state == STOP_ENTERED) {
 			if (stop_is_zombie(tid))
-				atomic_store(&t->state, STOP_GONE);
+				stop_slot_set(t, STOP_GONE);
 			else
 				pass->waiting++;
 		}
@@ -235,21 +201,25 @@ static int pass_task(const char *name, void *arg)
 	}
 	if (stop_is_zombie(tid))
 		return 0;
-	t = slot_new(tid);
+	t = stop_slot_new(tid, stop.epoch, &slot);
 	if (!t)
 		return pass->error = -ENOMEM;
-	return ask_slot(pass, t, stop.count - 1);
+	return ask_slot(pass, t, slot);
 }
 
+/* Of the last attempt. Where it has come to the locks of libc, all threads stood. */
 static void name_the_missing(void)
 {
-	int found = libc_name_the_cause();
+	struct stop_thread *t;
+	int found = 0;
 
-	if (!found && stop.no_signals)
+	if (stop.no_signals)
 		found = fermata_fail(-EAGAIN, "no signal can be queued to the threads of process %u: raise the limit of pending signals (ulimit -i)", agent.pid);
-	for (uint32_t i = 0; i < stop.count && !found; i++)
-		if (atomic_load(&stop.table[i]->state) == STOP_ASKED)
-			found = fermata_fail(-ETIMEDOUT, "thread %d does not stop: it sleeps in the kernel and takes no signal", stop.table[i]->tid);
+	for (uint32_t i = 0; !found && (t = stop_thread_at(i)); i++)
+		if (stop_slot_state(t) == STOP_ASKED)
+			found = fermata_fail(-ETIMEDOUT, "thread %d does not stop: it sleeps in the kernel and takes no signal", t->tid);
+	if (!found)
+		libc_name_the_cause();
 }
 
 /* 0 when all stand, -EAGAIN when @limit has passed. */
@@ -258,7 +228,7 @@ static int attempt(uint64_t limit)
 	struct timespec nap = { 0, 2000000 };
 
 	stop.epoch = stop.epoch < UINT32_MAX >> 1 ? stop.epoch + 1 : 1;
-	stop.count = 0;
+	stop_table_clear();
 	stop.no_signals = false;
 	stop.events = stop.arrived = 0;
 	atomic_store(&stop.word, stop.epoch << 1);
@@ -280,13 +250,12 @@ static int attempt(uint64_t limit)
 /* After this no handler writes to a slot. */
 static void give_up(void)
 {
-	libc_probe_release();
-	for (uint32_t i = 0; i < stop.count; i++) {
-		_Atomic uint32_t *state = &stop.table[i]->state;
-		uint32_t asked = STOP_ASKED;
+	struct stop_thread *t;
 
-		atomic_compare_exchange_strong(state, &asked, STOP_GONE);
-		while (atomic_load(state) == STOP_ENTERED)
+	libc_probe_release();
+	for (uint32_t i = 0; (t = stop_thread_at(i)); i++) {
+		stop_slot_move(t, stop.epoch, STOP_ASKED, STOP_GONE);
+		while (stop_slot_state(t) == STOP_ENTERED)
 			RAW0(SYS_sched_yield);
 	}
 	stop_release();
@@ -326,34 +295,20 @@ int stop_lend(int tid, int (*fn)(void *), void *arg)
 void stop_await_asleep(void)
 {
 	int probe = libc_probe_tid(); /* it may wait for a lock whose holder stands; then it holds none */
+	struct stop_thread *t;
 
 	stop_await_one(agent.watch_tid);
 	if (probe)
 		stop_await_one(probe);
-	for (uint32_t i = 0; i < stop.count; i++)
-		if (atomic_load(&stop.table[i]->state) == STOP_STOPPED)
-			stop_await_one(stop.table[i]->tid);
+	for (uint32_t i = 0; (t = stop_thread_at(i)); i++)
+		if (stop_slot_state(t) == STOP_STOPPED)
+			stop_await_one(t->tid);
 }
 
 void stop_release(void)
 {
 	atomic_store(&stop.word, 0);
 	wake(&stop.word);
-}
-
-struct stop_thread *stop_thread_at(uint32_t index)
-{
-	return index < stop.count ? stop.table[index] : NULL;
-}
-
-uint32_t stop_count(void)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < stop.count; i++)
-		if (atomic_load(&stop.table[i]->state) == STOP_STOPPED)
-			n++;
-	return n;
 }
 
 void stop_await_restarted(void)
@@ -368,7 +323,7 @@ void stop_await_restarted(void)
 void stop_forked(void)
 {
 	atomic_store(&stop.word, 0);
-	stop.count = 0;
+	stop_table_clear();
 }
 
 int stop_init(void)

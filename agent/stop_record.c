@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a thread that is stopped notes of itself, in our handler, what the kernel says of it, and what each gives up after a restart. No state: the slot is stop.c's.
+ * What a thread that is stopped notes of itself, in our handler, what the kernel says of it, and what each gives up after a restart. No state: the slots are stop_table.c's.
  */
 #include <string.h>
 #include <sys/prctl.h>
