@@ -16,6 +16,7 @@
  *			A probe of an attempt that was given up takes no further lock, and ends as soon as it has the one that it waits for. libc takes a program
  *			for one with a single thread, whatever the agent has, and unlocks in it without a wake-up. So who waits is woken by us: the program by the
  *			probe, the probe at the next stop; and the lock is not held beforehand there: what libc does instead of an atomic exchange would not see it.
+ *			For the same reason nobody goes on before a probe that is given up sleeps or has ended.
  *   malloc		no lock tells: a program with one thread is cut in malloc while it holds none, and not every malloc is libc's. So until the
  *			program goes on, malloc is another function (libc_borrow.c).
  *   state of its own	drivers, devices, which are in memory of the program's: libibverbs is not called in the checkpoint thread before the restart, the
@@ -215,18 +216,40 @@ static void linker_unlock(void)
 	raw_futex((uint32_t *)&libc.linker->__data.__lock, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
 }
 
-static void take_the_others(void *arg)
+static void take_loading(void *arg)
 {
 	Dl_info info;
 
 	dladdr(arg, &info);
+}
+
+static void take_objects(void *arg)
+{
+	(void)arg;
 	dl_iterate_phdr(first_object, NULL);
+}
+
+static void take_local_memory(void *arg)
+{
+	(void)arg;
 	fill(&libc.probe);
-	if (atomic_load(&libc.go) != PROBE_GOES)
-		return;
+}
+
+static void take_streams(void *arg)
+{
+	(void)arg;
 	AT("that of all streams");
 	private.list_lock();
 	private.list_unlock();
+}
+
+/* One after the other, as long as it is not given up. */
+static void take_the_others(void *arg)
+{
+	static void (*const takes[])(void *) = { take_loading, take_objects, take_local_memory, take_streams };
+
+	for (size_t i = 0; i < ARRAY_SIZE(takes) && atomic_load(&libc.go) == PROBE_GOES; i++)
+		takes[i](arg);
 }
 
 static void probe_main(void *arg)
@@ -240,8 +263,7 @@ static void probe_main(void *arg)
 	while (atomic_load(&libc.go) == PROBE_WAITS)
 		raw_futex((uint32_t *)&libc.go, FUTEX_WAIT_PRIVATE, PROBE_WAITS, NULL, 0);
 	linker_unlock();
-	if (atomic_load(&libc.go) == PROBE_GOES)
-		take_the_others(arg);
+	take_the_others(arg);
 }
 
 /* Until @word is @value no more, for so long. */
@@ -349,8 +371,12 @@ void libc_probe_again(void)
 
 void libc_probe_release(void)
 {
-	if (libc_probe_tid())
-		probe_tell(PROBE_ENDS);
+	int tid = libc_probe_tid();
+
+	if (!tid)
+		return;
+	probe_tell(PROBE_ENDS);
+	stop_await_one(tid);
 }
 
 int libc_probe_tid(void)
