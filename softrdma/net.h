@@ -113,7 +113,7 @@ struct net_conn {
 	int watched_out;
 	int refused; /* the last dial was: nobody is there */
 	int heard;   /* the other end has this connection too: net_conn.c */
-	int given_up; /* a queue pair's tries are used up, and the host does not answer */
+	int given_up; /* the host does not answer, and a queue pair's tries are used up, or TCP waits too long */
 	uint64_t dial_since, dial_limit_ns, dial_next, up_since;
 	struct net_hello hello; /* ours of this dial */
 	struct list qps, sending, due, busy;
@@ -222,7 +222,12 @@ void net_conn_close(struct net_conn *c);
 void net_hello_make(struct sr_net *net, struct net_hello *h);
 /* Events of the socket. */
 void net_conn_watch(struct net_conn *c, int out);
-int net_host_answers(struct net_conn *c, uint64_t within_ns);
+
+/* net_tcp.c */
+void net_tcp_options(int fd);
+int net_host_answers(const struct net_conn *c, uint64_t within_ns);
+/* It has sent in vain, and says nothing for longer than a second. */
+int net_tcp_waits(const struct net_conn *c);
 
 /* net_guest.c: who connects to us. By the thread alone. */
 void net_guests_accept(struct sr_net *net);

@@ -15,7 +15,6 @@
  *              refuses b's: a's is lower <----'   '----> adopts a's, drops its own; a word ----> a: heard
  */
 #include <errno.h>
-#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -31,12 +30,6 @@
 #define DIAL_LONGEST_NS (4 * NET_SECOND)
 #define CROSSING_NS (250 * NET_MS)
 #define DIAL_AGAIN_NS (10 * NET_MS)
-
-/* Linux 6.15. A lost packet is sent again after 20 ms, not 200, which acknowledgements must not be late for. */
-#define RTO_MIN_US 45
-#define DELACK_MAX_US 46
-#define RTO_US 20000
-#define DELACK_US 5000
 
 struct net_conn *net_conn_get(struct sr_net *net, const struct net_name *name)
 {
@@ -97,16 +90,12 @@ void net_conn_watch(struct net_conn *c, int out)
 static void fd_take(struct net_conn *c, int fd, int out)
 {
 	struct epoll_event ev = { .events = EPOLLIN | (out ? EPOLLOUT : 0u), .data.ptr = c };
-	const int one = 1, rto = RTO_US, delack = DELACK_US;
 
 	c->fd = fd;
 	c->watched_out = out;
 	c->in_at = c->in_end = c->out_at = c->out_end = 0;
 	c->in_frame = 0;
-	RAW5(SYS_setsockopt, fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	RAW5(SYS_setsockopt, fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &one, sizeof(one));
-	RAW5(SYS_setsockopt, fd, IPPROTO_TCP, RTO_MIN_US, &rto, sizeof(rto));
-	RAW5(SYS_setsockopt, fd, IPPROTO_TCP, DELACK_MAX_US, &delack, sizeof(delack));
+	net_tcp_options(fd);
 	RAW4(SYS_epoll_ctl, c->net->sockets_fd, EPOLL_CTL_ADD, fd, &ev);
 }
 
@@ -352,17 +341,6 @@ void net_conn_clock(struct net_conn *c, uint64_t now)
 	if (c->dial_limit_ns < DIAL_LONGEST_NS)
 		c->dial_limit_ns *= 2;
 	net_conn_break(c, NULL);
-}
-
-int net_host_answers(struct net_conn *c, uint64_t within_ns)
-{
-	struct tcp_info info = { 0 };
-	socklen_t len = sizeof(info);
-
-	if (c->state != NET_UP || RAW5(SYS_getsockopt, c->fd, IPPROTO_TCP, TCP_INFO, &info, &len))
-		return 0;
-	/* In milliseconds, by the kernel's tick. */
-	return (uint64_t)info.tcpi_last_ack_recv * NET_MS <= within_ns + 4 * NET_MS;
 }
 
 void net_conn_close(struct net_conn *c)

@@ -253,6 +253,7 @@ uint64_t net_request_clock(struct net_conn *c, struct net_qp *n, uint64_t now)
 		exceeded(c, n, answers);
 		return 0;
 	}
+	c->given_up |= !answers && net_tcp_waits(c);
 	n->wait = NET_GOES;
 	net_request_start(c, n);
 	ping(c, n);
