@@ -106,8 +106,8 @@ struct socket_end socket_end_of(const struct socket_name *n);
 
 /* ---- socket_option.c ---- */
 int socket_options_dump(int fd, const struct socket_record *r, struct socket_option *options, uint32_t room);
-/* @early: those that matter before bind; else the others. */
-int socket_options_restore(int fd, const struct socket_option *o, uint32_t count, bool early);
+/* @early: those that matter before bind; else the others. @number names the socket in a message. */
+int socket_options_restore(int fd, int number, const struct socket_option *o, uint32_t count, bool early);
 
 /* ---- socket_tcp.c, socket_unix.c ---- */
 int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s);

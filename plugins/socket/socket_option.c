@@ -150,12 +150,23 @@ static bool is_group(const struct socket_option *o)
 	       (o->level == SOL_NETLINK && o->name == NETLINK_LIST_MEMBERSHIPS);
 }
 
-static int join(int fd, const struct socket_option *o)
+static int join(int fd, int number, const struct socket_option *o)
 {
-	return o->level == SOL_NETLINK ? socket_netlink_join(fd, o) : socket_set(fd, o->level, o->name, o->value, o->length);
+	int r = o->level == SOL_NETLINK ? socket_netlink_join(fd, o) : socket_set(fd, o->level, o->name, o->value, o->length);
+	struct ip_mreqn inet;
+	struct ipv6_mreq inet6;
+
+	memcpy(&inet, o->value, sizeof(inet));
+	memcpy(&inet6, o->value, sizeof(inet6));
+	if (r >= 0)
+		return 0;
+	if (o->level == SOL_NETLINK)
+		return fermata_fail(r, "fd %d: a group of its netlink socket cannot be joined again (errno %d)", number, -r);
+	return fermata_fail(r, "fd %d: its multicast group at network interface %d cannot be joined again (errno %d): that interface has to be there",
+			    number, o->level == IPPROTO_IP ? inet.imr_ifindex : (int)inet6.ipv6mr_interface, -r);
 }
 
-int socket_options_restore(int fd, const struct socket_option *o, uint32_t count, bool early)
+int socket_options_restore(int fd, int number, const struct socket_option *o, uint32_t count, bool early)
 {
 	for (uint32_t i = 0; i < count; i++, o++) {
 		const struct option_kind *k = kind_of(o);
@@ -163,9 +174,9 @@ int socket_options_restore(int fd, const struct socket_option *o, uint32_t count
 		int r;
 
 		if (is_group(o)) {
-			r = early ? 0 : join(fd, o);
+			r = early ? 0 : join(fd, number, o);
 			if (r < 0)
-				return fermata_fail(r, "a multicast group cannot be joined again (errno %d)", -r);
+				return r;
 			continue;
 		}
 		if (!k || o->length > sizeof(now) || k->early != early)
@@ -175,7 +186,7 @@ int socket_options_restore(int fd, const struct socket_option *o, uint32_t count
 			continue;
 		r = socket_set(fd, o->level, o->name, o->value, o->length);
 		if (r < 0)
-			return fermata_fail(r, "option %d of level %d cannot be set again (errno %d)", o->name, o->level, -r);
+			return fermata_fail(r, "fd %d: option %d of level %d cannot be set again (errno %d)", number, o->name, o->level, -r);
 	}
 	return 0;
 }

@@ -178,7 +178,7 @@ static int make_socket(const struct fermata_desc *d, const struct socket_view *v
 		return fermata_fail(fd, "fd %d: no new socket of family %d (errno %d)", d->fd, v->r->domain, -fd);
 	if (socket_is_tcp(v->r))
 		socket_set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-	err = socket_options_restore(fd, v->options, v->r->option_count, true);
+	err = socket_options_restore(fd, d->fd, v->options, v->r->option_count, true);
 	if (!err)
 		return fd;
 	raw_close(fd);
@@ -303,6 +303,6 @@ int socket_fd_refill(struct fermata_desc *d, const void *record, size_t len)
 		r = socket_datagram_shut(d->fd, v.r);
 	if (!r && v.r->kind == SOCKET_ORPHAN && socket_is_tcp(v.r) && v.r->flags & SOCKET_WRITE_SHUT)
 		RAW2(SYS_shutdown, d->fd, SHUT_WR);
-	return r ? r : socket_options_restore(d->fd, v.options, v.r->option_count, false);
+	return r ? r : socket_options_restore(d->fd, d->fd, v.options, v.r->option_count, false);
 }
 
