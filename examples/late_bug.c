@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The program of doc/tutorial-debugging.md: four processes pass a token round a ring, over RDMA, and each checks that it comes in order.
- * One of them counts in too few bits, so it is right for 65,535 rounds.
+ * One of them counts in too few bits, so it is right for 262,143 rounds.
  */
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -20,9 +20,10 @@ struct rank {
 	uint16_t lid;
 };
 
-static struct shared { /* while the ring is made */
-	pthread_barrier_t barrier;
+static struct shared {
+	pthread_barrier_t barrier; /* while the ring is made */
 	struct rank ranks[RANKS];
+	pid_t pids[RANKS];
 } *shared;
 
 static int self;
@@ -120,25 +121,30 @@ static void wait_for(int n)
 __attribute__((noinline)) static void wrong(int rank, uint64_t token, uint64_t expected)
 {
 	fprintf(stderr, "rank %d: token %llu came, %llu was expected\n", rank, (unsigned long long)token, (unsigned long long)expected);
+	for (int other = 0; other < RANKS; other++) /* at once: no checkpoint is without the one that fails */
+		if (other != rank)
+			kill(shared->pids[other], SIGKILL);
 	abort();
 }
 
 static void run(void)
 {
 	uint64_t round = 0;
-	uint16_t short_round = 0;
+	struct {
+		uint32_t short_round : 18;
+	} count = { 0 };
 
 	expect_token();
 	if (!self)
 		pass_token(round);
 	for (;;) {
-		uint64_t expected = self == 2 ? short_round : round;
+		uint64_t expected = self == 2 ? count.short_round : round;
 
 		wait_for(self || round ? 1 + (round > 0) : 2); /* the token, and that the last one was taken */
 		if (in != expected)
 			wrong(self, in, expected);
 		round++;
-		short_round++;
+		count.short_round++;
 		expect_token();
 		pass_token(self ? in : round);
 	}
@@ -147,7 +153,6 @@ static void run(void)
 int main(void)
 {
 	pthread_barrierattr_t attr;
-	pid_t pids[RANKS];
 	int status;
 
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -156,16 +161,19 @@ int main(void)
 	pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
 	pthread_barrier_init(&shared->barrier, &attr, RANKS);
 	for (int rank = 0; rank < RANKS; rank++) {
-		pids[rank] = fork();
-		must(pids[rank] >= 0, "fork");
-		if (pids[rank])
+		pid_t pid = fork();
+
+		must(pid >= 0, "fork");
+		if (pid) {
+			shared->pids[rank] = pid;
 			continue;
+		}
 		self = rank;
 		make_ring();
 		run();
 	}
 	wait(&status); /* one has failed: the others would wait for ever */
 	for (int rank = 0; rank < RANKS; rank++)
-		kill(pids[rank], SIGTERM);
+		kill(shared->pids[rank], SIGTERM);
 	return 1;
 }
