@@ -24,125 +24,17 @@
 #include "cli/cli.h"
 #include "cli/protect.h"
 #include "cli/restart.h"
-#include "protocol/link.h"
+#include "cli/restart_session.h"
 
 #define EARLY_GRACE_MS 1000
 #define INTERRUPT_GRACE_MS 300
-#define PROGRESS_MS 200
 
-enum { WATCH_INIT, WATCH_LOG, WATCH_LINK, WATCH_SIGNAL, WATCH_COUNT };
-
-struct session {
-	struct restart *restart;
-	struct restart_gate gate;
-	struct link link;
-	pid_t init, gdb; /* gdb: 0: there is none */
-	struct pollfd watch[WATCH_COUNT];
-	bool complete;	  /* the job runs again */
-	bool failed;	  /* it never will; the cause has been said */
-	struct capsule_message early; /* a root that ended before the restart was complete; pid 0: none */
-	double early_since;
-	double progress_told;
-	int interrupt; /* a signal that came before the restart was complete; 0: none */
-	double interrupt_since;
-	bool init_ended;
-	bool to_end;  /* somebody has asked the programs to end */
-	bool failing; /* one has failed, and all are being ended */
-	bool has_terminal; /* we gave it away */
-	int worst;	  /* the first wait status that is not 0 */
-	size_t roots;
-};
-
-static double now(void)
+double session_now(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-/* ---- the coordinator ---- */
-
-/* Started anew for this job; tells us how the restart ends. 0 or an exit code, the reason said. */
-static int start_coordinator(struct session *s)
-{
-	struct restart *r = s->restart;
-	struct job_options options = {
-		.name = r->job,
-		.dir = r->dir,
-		.compress = r->compress,
-		.rdma = r->rdma,
-		.on_failure = r->on_failure ? "restart" : "none",
-		.on_signal = r->on_signal,
-		.restarts = r->restarts,
-		.restarts_given = true,
-		.files = r->manifest->files[0] ? r->manifest->files : NULL,
-		/* Checkpoints of a job in the debugger would push out, by --keep, the one that is looked at. */
-		.interval = r->pause_all || r->pause_pid || r->debug_pid ? 0 : r->interval_s,
-		.keep = r->keep,
-		.timeout = r->timeout_ms / 1000,
-		.interval_given = true,
-		.keep_given = true,
-		.timeout_given = r->timeout_ms >= 1000,
-		.restart = r->checkpoint,
-	};
-	struct job job;
-	int err = job_start(&options, &job);
-
-	if (err < 0)
-		return err == -EEXIST ? CLI_USAGE : CLI_CANNOT;
-	s->link = job.link;
-	if (strlen(job.jobdir) >= sizeof(r->rundir)) {
-		warnx("%s: the path is too long", job.jobdir);
-		return CLI_CANNOT;
-	}
-	strcpy(r->rundir, job.jobdir);
-	err = link_send(&s->link, MSG_WAIT_RESTART, NULL, 0);
-	if (err < 0)
-		warnx("the coordinator of job %s: %s", r->job, strerror(-err));
-	return err < 0 ? CLI_CANNOT : 0;
-}
-
-/* As long as files are read and put back, the coordinator waits. */
-static void keep_alive(void *arg)
-{
-	struct session *s = arg;
-
-	if (now() - s->progress_told < PROGRESS_MS / 1000.0)
-		return;
-	s->progress_told = now();
-	link_send(&s->link, MSG_WAIT_RESTART, NULL, 0);
-}
-
-static void hear_coordinator(struct session *s)
-{
-	const struct msg_restart_result *result;
-	struct link_message m;
-	int err = link_receive(&s->link, &m, 5000);
-
-	s->watch[WATCH_LINK].fd = -1;
-	if (err < 0) {
-		warnx("the coordinator of job %s is gone", s->restart->job);
-		s->failed = true;
-		return;
-	}
-	result = (const void *)m.data;
-	if (m.type != MSG_RESTART_RESULT || m.length < sizeof(*result)) {
-		warnx("the coordinator of job %s gives an unknown answer (%u)", s->restart->job, m.type);
-		s->failed = true;
-	} else if (result->error) {
-		size_t length = m.length - sizeof(*result);
-
-		if (length > result->text_length)
-			length = result->text_length;
-		if (!s->failed)
-			warnx("%.*s", (int)length, (const char *)(result + 1));
-		s->failed = true;
-	} else {
-		s->complete = true;
-		if (s->restart->ready_fd >= 0)
-			(void)!write(s->restart->ready_fd, "", 1);
-	}
 }
 
 /* ---- the capsule ---- */
@@ -211,7 +103,7 @@ static void hear_init(struct session *s)
 	case CAPSULE_EXITED:
 		if (!s->complete && !s->early.pid) {
 			s->early = m;
-			s->early_since = now();
+			s->early_since = session_now();
 		}
 		hear_exit(s, &m);
 		break;
@@ -235,7 +127,7 @@ static void hear_restorers(struct session *s)
 		s->watch[WATCH_LOG].fd = -1;
 	s->failed |= s->gate.failed;
 	if (!s->failed && !s->complete)
-		keep_alive(s);
+		session_keep_alive(s);
 }
 
 static void end_debugging(struct session *s)
@@ -285,7 +177,7 @@ static void hear_signal(struct session *s)
 	}
 	if (!s->complete && (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)) {
 		s->interrupt = (int)info.ssi_signo;
-		s->interrupt_since = now();
+		s->interrupt_since = session_now();
 		return;
 	}
 	s->to_end |= info.ssi_signo == SIGINT || info.ssi_signo == SIGQUIT || info.ssi_signo == SIGTERM;
@@ -315,7 +207,7 @@ static void judge_early(struct session *s)
 {
 	int status = s->early.value;
 
-	if (s->complete || s->failed || !s->early.pid || now() - s->early_since < EARLY_GRACE_MS / 1000.0)
+	if (s->complete || s->failed || !s->early.pid || session_now() - s->early_since < EARLY_GRACE_MS / 1000.0)
 		return;
 	warnx("process %d ended before the restart was complete (%s %d)", s->early.pid,
 	      WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
@@ -330,7 +222,7 @@ static void judge_interrupt(struct session *s)
 	if (s->complete) {
 		tell_init(s, CAPSULE_SIGNAL, 0, s->interrupt);
 		s->interrupt = 0;
-	} else if (now() - s->interrupt_since >= INTERRUPT_GRACE_MS / 1000.0) {
+	} else if (session_now() - s->interrupt_since >= INTERRUPT_GRACE_MS / 1000.0) {
 		warnx("interrupted; the checkpoint is as it was");
 		s->failed = true;
 	}
@@ -347,7 +239,7 @@ static void listen_once(struct session *s)
 	if (s->watch[WATCH_INIT].revents)
 		hear_init(s);
 	if (s->watch[WATCH_LINK].revents)
-		hear_coordinator(s);
+		session_hear_coordinator(s);
 	if (s->watch[WATCH_SIGNAL].revents)
 		hear_signal(s);
 	judge_early(s);
@@ -382,7 +274,7 @@ static int conduct(struct session *s, double since)
 	}
 	link_close(&s->link);
 	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "fermata: job %s goes on after %.2f s\n", r->job, now() - since);
+		fprintf(stderr, "fermata: job %s goes on after %.2f s\n", r->job, session_now() - since);
 	begin_debugging(s);
 	if (!s->gdb)
 		give_terminal(s);
@@ -414,7 +306,7 @@ static int start_capsule(struct session *s)
 int restart_run(struct restart *r)
 {
 	struct session s = { .restart = r, .link = { .fd = -EBADF }, .init = -1 };
-	double since = now();
+	double since = session_now();
 	int code = restart_sysv_collect(r);
 
 	if (!code)
@@ -422,8 +314,8 @@ int restart_run(struct restart *r)
 	if (!code)
 		code = restart_tree_link(r);
 	if (!code)
-		code = start_coordinator(&s);
-	if (!code && (code = restart_files_settle(r, keep_alive, &s)))
+		code = session_start_coordinator(&s);
+	if (!code && (code = restart_files_settle(r, session_keep_alive, &s)))
 		end_capsule(&s);
 	if (code)
 		goto out;
