@@ -40,7 +40,7 @@ static void on_stop(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *u = context;
 	const greg_t *g = u->uc_mcontext.gregs;
-	unsigned int n = __atomic_fetch_add(&stopped, 1, __ATOMIC_SEQ_CST);
+	unsigned int n = __atomic_load_n(&stopped, __ATOMIC_SEQ_CST); /* one at a time */
 	const uint64_t user[27] = {
 		(uint64_t)g[REG_R15], (uint64_t)g[REG_R14], (uint64_t)g[REG_R13], (uint64_t)g[REG_R12], (uint64_t)g[REG_RBP],
 		(uint64_t)g[REG_RBX], (uint64_t)g[REG_R11], (uint64_t)g[REG_R10], (uint64_t)g[REG_R9], (uint64_t)g[REG_R8],
@@ -51,6 +51,7 @@ static void on_stop(int sig, siginfo_t *info, void *context)
 	threads[n].tid = (uint32_t)syscall(SYS_gettid);
 	fxsave[n] = u->uc_mcontext.fpregs;
 	memcpy(threads[n].user_regs, user, sizeof(user));
+	__atomic_store_n(&stopped, n + 1, __ATOMIC_SEQ_CST);
 	while (!__atomic_load_n(&go, __ATOMIC_SEQ_CST))
 		raw_futex(&go, FUTEX_WAIT, 0, NULL, 0);
 }
