@@ -4,7 +4,9 @@
  * id, for what only that thread can do: take its own signals. Where no address of a function may be on the stack of a program's handler for
  * long, as its signal stack may be small: what runs there is small.
  *
- * Owns the loan under way; there is one at a time. The bit LEND of stop.c's word says that there is one; who clears it runs it.
+ * Owns the loan under way; there is one at a time. The bit LEND of stop.c's word says that there is one, its ticket for whom. Who takes the ticket runs it.
+ * A ticket has a number: a thread that has read one and is held up finds another there when it goes on, be it by the same bit, and may not
+ * run what is asked of somebody else: signals that were to be put back by their own thread would be lost.
  */
 #include "agent/agent.h"
 
@@ -15,16 +17,21 @@
 static struct {
 	int (*fn)(void *);
 	void *arg;
-	int tid;	      /* 0: any */
-	_Atomic int32_t lent; /* LENT_PENDING, or what @fn has answered */
+	uint32_t number;
+	_Atomic uint64_t ticket; /* number << 32 | tid (0: any) of a loan that waits; 0: none does */
+	_Atomic int32_t lent;	 /* LENT_PENDING, or what @fn has answered */
 } loan;
 
 bool lend_serve(_Atomic uint32_t *word, uint32_t seen)
 {
-	if (!(seen & LEND) || (loan.tid && loan.tid != raw_gettid()))
+	uint64_t ticket = seen & LEND ? atomic_load(&loan.ticket) : 0;
+	uint32_t tid = (uint32_t)ticket;
+
+	if (!ticket || (tid && tid != (uint32_t)raw_gettid()))
 		return false;
-	if (!atomic_compare_exchange_strong(word, &seen, seen & ~LEND))
+	if (!atomic_compare_exchange_strong(&loan.ticket, &ticket, 0))
 		return true;
+	atomic_fetch_and(word, ~LEND);
 	atomic_store(&loan.lent, loan.fn(loan.arg));
 	raw_futex((uint32_t *)&loan.lent, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
 	return true;
@@ -34,8 +41,9 @@ int lend_run(_Atomic uint32_t *word, int tid, int (*fn)(void *), void *arg)
 {
 	loan.fn = fn;
 	loan.arg = arg;
-	loan.tid = tid;
+	loan.number = loan.number < UINT32_MAX ? loan.number + 1 : 1;
 	atomic_store(&loan.lent, LENT_PENDING);
+	atomic_store(&loan.ticket, (uint64_t)loan.number << 32 | (uint32_t)tid);
 	atomic_fetch_or(word, LEND);
 	raw_futex((uint32_t *)word, FUTEX_WAKE_PRIVATE, tid ? INT32_MAX : 1, NULL, 0);
 	while (atomic_load(&loan.lent) == LENT_PENDING)
