@@ -13,12 +13,13 @@
  * A signal of the program's own that became pending meanwhile must end the call with EINTR, as it would have: then the
  * frame is left alone, and the handler runs on the way out. A call that the kernel has made ready to be restarted is
  * ended so, too, if that handler has no SA_RESTART. Signals that are blocked in the frame are no matter: a call that
- * opens them for its duration (sigsuspend, ppoll) does so again, atomically, when it is executed again. What remains: a signal that
- * arrives after the look at the pending ones and before the call has begun again runs its handler and the call goes on
- * waiting; this is what happens without us to a program that gets its signal just before the call.
+ * opens them for its duration (sigsuspend, ppoll) does so again, atomically, when it is executed again, and once a handler has
+ * run in it it is not interrupted by us (wrap_suspend.c). What remains: a signal that arrives after the look at the pending ones and before the
+ * call has begun again runs its handler and the call goes on waiting; this is what happens without us to a program that
+ * gets its signal just before the call.
  *
  * Time-outs that only the wrapper knew (poll, epoll_wait, nanosleep without a rest, ..) are in fermata_thread.deadline_ns:
- * wrap_wait.c. CLOCK_MONOTONIC goes on over a restart, so deadlines hold there too.
+ * wait.h. CLOCK_MONOTONIC goes on over a restart, so deadlines hold there too.
  */
 #include "agent/agent.h"
 
@@ -42,6 +43,7 @@ static const struct rule {
 	{ SYS_poll, MS_ARG, 2 },
 	{ SYS_epoll_wait, MS_ARG, 3 },
 	{ SYS_epoll_pwait, MS_ARG, 3 },
+	{ SYS_epoll_pwait2, TIMESPEC_ARG, 3 },
 	{ SYS_nanosleep, SLEEP_ARG, 0 },
 	{ SYS_clock_nanosleep, SLEEP_ARG, 2 },
 	{ SYS_rt_sigtimedwait, TIMESPEC_ARG, 2 },

@@ -5,11 +5,11 @@
  * The watch thread queues our signal to each thread with the number of its slot and of this stop (epoch) as the value. The handler
  * runs with all signals blocked and does one of four things:
  *
- *   - the epoch is not the present one (a late signal of an attempt that was given up): return;
+ *   - the epoch is not the present one (a late signal of an attempt that was given up): return, the interrupted call goes on;
  *   - the thread is between fermata_enter and fermata_leave: note the value, return; leave sends it again to itself;
  *   - the thread is in the vdso (vdso.c): ASKED -> AGAIN, return; it is asked again when that is seen;
- *   - else: take the slot (ASKED -> ENTERED), unless it is another epoch's by now, note what the kernel knows of the thread, arch_context_save, say STOPPED, wait until
- *     stop.word names another epoch. What is needed after the wait lies on the thread's own stack: the next stop may have begun by then.
+ *   - else: take the slot (ASKED -> ENTERED; late, too, if it is another epoch's by now), note what the kernel knows of the thread,
+ *     arch_context_save, say STOPPED, wait until stop.word names another epoch. What is needed after the wait lies on the thread's own stack: the next stop may have begun by then.
  *
  * While threads run, the numbers of free descriptors are theirs: a shell that moves a pipe to descriptor 3 must not hit a file of
  * /proc that we have open there. So the watch thread does the stopping, whose table of descriptors is its own (thread.c).
@@ -87,12 +87,14 @@ static void handler(int sig, siginfo_t *info, void *context)
 {
 	uint64_t value = (uint64_t)info->si_value.sival_ptr;
 	uint32_t epoch = (uint32_t)(value >> 32), slot = (uint32_t)value;
-	struct stop_thread *t, note;
+	struct stop_thread *t, note = { .call = -1 };
 	bool restarted;
 
 	(void)sig;
-	if (info->si_code != SI_QUEUE || !epoch || epoch_in_force() != epoch)
+	if (info->si_code != SI_QUEUE || !epoch || epoch_in_force() != epoch) {
+		call_continue(context, &note, false);
 		return;
+	}
 	if (fermata_thread.depth) {
 		fermata_thread.reserved = epoch;
 		fermata_thread.pending = slot + 1;
@@ -106,8 +108,10 @@ static void handler(int sig, siginfo_t *info, void *context)
 			count_event();
 		return;
 	}
-	if (!stop_slot_move(t, epoch, STOP_ASKED, STOP_ENTERED))
+	if (!stop_slot_move(t, epoch, STOP_ASKED, STOP_ENTERED)) {
+		call_continue(context, &note, false);
 		return;
+	}
 	stop_record(t, context);
 	note = *t;
 	restarted = arch_context_save(&t->record.context);

@@ -28,19 +28,22 @@
 	X(sighandler_t, signal, (int, sighandler_t))                                                               \
 	X(int, sigprocmask, (int, const sigset_t *, sigset_t *))                                                   \
 	X(int, pthread_sigmask, (int, const sigset_t *, sigset_t *))                                               \
-	X(int, sigsuspend, (const sigset_t *))                                                                     \
 	X(int, sigwait, (const sigset_t *, int *))                                                                 \
 	X(int, sigwaitinfo, (const sigset_t *, siginfo_t *))                                                       \
 	X(int, sigtimedwait, (const sigset_t *, siginfo_t *, const struct timespec *))                             \
 	X(int, signalfd, (int, const sigset_t *, int))                                                             \
+	/* calls that open signals for their time (wrap_suspend.c) */                                              \
+	X(int, sigsuspend, (const sigset_t *))                                                                     \
 	X(int, ppoll, (struct pollfd *, nfds_t, const struct timespec *, const sigset_t *))                        \
 	X(int, pselect, (int, fd_set *, fd_set *, fd_set *, const struct timespec *, const sigset_t *))            \
 	X(int, epoll_pwait, (int, struct epoll_event *, int, int, const sigset_t *))                               \
+	X(int, epoll_pwait2, (int, struct epoll_event *, int, const struct timespec *, const sigset_t *))          \
 	/* calls with a relative time-out (wrap_wait.c) */                                                         \
 	X(int, poll, (struct pollfd *, nfds_t, int))                                                               \
 	X(int, epoll_wait, (int, struct epoll_event *, int, int))                                                  \
 	X(int, nanosleep, (const struct timespec *, struct timespec *))                                            \
 	X(int, clock_nanosleep, (clockid_t, int, const struct timespec *, struct timespec *))                      \
+	X(int, thrd_sleep, (const struct timespec *, struct timespec *))                                           \
 	X(int, usleep, (useconds_t))                                                                               \
 	X(int, semtimedop, (int, struct sembuf *, size_t, const struct timespec *))                                \
 	X(long, syscall, (long, ...))                                                                              \

@@ -8,16 +8,8 @@
 #include <sys/signalfd.h>
 
 #include "agent/agent.h"
+#include "agent/wait.h"
 #include "agent/wrap.h"
-
-static const sigset_t *without(const sigset_t *set, sigset_t *copy)
-{
-	if (!set || !agent.active)
-		return set;
-	*copy = *set;
-	sigdelset(copy, agent.signal);
-	return copy;
-}
 
 static bool is_ours(int sig)
 {
@@ -53,7 +45,7 @@ EXPORT int sigprocmask(int how, const sigset_t *set, sigset_t *old)
 	sigset_t copy;
 
 	WRAP_READY(sigprocmask);
-	return real.sigprocmask(how, without(set, &copy), old);
+	return real.sigprocmask(how, wait_without_ours(set, &copy), old);
 }
 
 EXPORT int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
@@ -61,15 +53,7 @@ EXPORT int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
 	sigset_t copy;
 
 	WRAP_READY(pthread_sigmask);
-	return real.pthread_sigmask(how, without(set, &copy), old);
-}
-
-EXPORT int sigsuspend(const sigset_t *set)
-{
-	sigset_t copy;
-
-	WRAP_READY(sigsuspend);
-	return real.sigsuspend(without(set, &copy));
+	return real.pthread_sigmask(how, wait_without_ours(set, &copy), old);
 }
 
 EXPORT int sigwait(const sigset_t *set, int *sig)
@@ -77,7 +61,7 @@ EXPORT int sigwait(const sigset_t *set, int *sig)
 	sigset_t copy;
 
 	WRAP_READY(sigwait);
-	return real.sigwait(without(set, &copy), sig);
+	return real.sigwait(wait_without_ours(set, &copy), sig);
 }
 
 EXPORT int sigwaitinfo(const sigset_t *set, siginfo_t *info)
@@ -85,7 +69,7 @@ EXPORT int sigwaitinfo(const sigset_t *set, siginfo_t *info)
 	sigset_t copy;
 
 	WRAP_READY(sigwaitinfo);
-	return real.sigwaitinfo(without(set, &copy), info);
+	return real.sigwaitinfo(wait_without_ours(set, &copy), info);
 }
 
 EXPORT int signalfd(int fd, const sigset_t *set, int flags)
@@ -93,21 +77,5 @@ EXPORT int signalfd(int fd, const sigset_t *set, int flags)
 	sigset_t copy;
 
 	WRAP_READY(signalfd);
-	return real.signalfd(fd, without(set, &copy), flags);
-}
-
-EXPORT int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *set)
-{
-	sigset_t copy;
-
-	WRAP_READY(ppoll);
-	return real.ppoll(fds, n, timeout, without(set, &copy));
-}
-
-EXPORT int pselect(int n, fd_set *r, fd_set *w, fd_set *e, const struct timespec *timeout, const sigset_t *set)
-{
-	sigset_t copy;
-
-	WRAP_READY(pselect);
-	return real.pselect(n, r, w, e, timeout, without(set, &copy));
+	return real.signalfd(fd, wait_without_ours(set, &copy), flags);
 }

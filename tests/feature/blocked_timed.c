@@ -9,13 +9,16 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <threads.h>
 
 #define NAP 30000000l /* ns */
 
-static int quiet[2], pair[2];
+static int quiet[2], pair[2], nothing;
 static sem_t sem;
 static uint32_t futex_word;
 static volatile int stop;
@@ -49,6 +52,30 @@ static void timed_poll(void)
 	struct pollfd p = { .fd = quiet[0], .events = POLLIN };
 
 	CHECK(poll(&p, 1, NAP / 1000000) == 0);
+}
+
+/* What a program built with _FORTIFY_SOURCE calls. */
+extern int __poll_chk(struct pollfd *, nfds_t, int, size_t), __ppoll_chk(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *, size_t);
+
+static void timed_fortified(void)
+{
+	struct pollfd p = { .fd = quiet[0], .events = POLLIN };
+
+	CHECK(__poll_chk(&p, 1, NAP / 1000000 / 2, sizeof(p)) == 0);
+	CHECK(__ppoll_chk(&p, 1, &(struct timespec){ 0, NAP / 2 }, NULL, sizeof(p)) == 0);
+}
+
+static void timed_epoll(void)
+{
+	struct epoll_event event;
+
+	CHECK(epoll_pwait(nothing, &event, 1, NAP / 1000000 / 2, NULL) == 0);
+	CHECK(epoll_pwait2(nothing, &event, 1, &(struct timespec){ 0, NAP / 2 }, NULL) == 0);
+}
+
+static void timed_thread_sleep(void)
+{
+	CHECK(thrd_sleep(&nap, NULL) == 0);
 }
 
 static void timed_ppoll(void)
@@ -98,8 +125,8 @@ static void timed_recv(void)
 	CHECK(recv(pair[0], &c, 1, 0) == -1 && errno == EAGAIN); /* SO_RCVTIMEO */
 }
 
-static void (*const calls[])(void) = { timed_nanosleep, timed_clock,  timed_until,   timed_usleep, timed_poll, timed_ppoll,
-				       timed_select,	timed_pselect, timed_futex, timed_sem,   timed_recv };
+static void (*const calls[])(void) = { timed_nanosleep, timed_clock, timed_until, timed_usleep, timed_poll, timed_ppoll, timed_select, timed_pselect,
+				       timed_futex, timed_sem, timed_recv, timed_fortified, timed_epoll, timed_thread_sleep };
 enum { CALLS = sizeof(calls) / sizeof(calls[0]) };
 
 static void *work(void *arg)
@@ -123,6 +150,7 @@ int main(void)
 	struct timeval tv = { 0, NAP / 1000 };
 	pthread_t threads[CALLS];
 
+	CHECK((nothing = epoll_create1(EPOLL_CLOEXEC)) >= 0);
 	CHECK(pipe(quiet) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && sem_init(&sem, 0, 0) == 0);
 	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) == 0);
 	for (uintptr_t i = 0; i < CALLS; i++)
