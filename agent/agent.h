@@ -28,6 +28,8 @@
 #define AGENT_SIGNAL (SIGRTMAX - 3)
 #define AGENT_PATH_MAX 512
 
+struct sembuf;
+
 /* State of the whole agent: one a process, made by the constructor, inherited by fork, restored with the memory. */
 struct agent {
 	bool active;	      /* under a coordinator */
@@ -162,5 +164,10 @@ bool wrap_timer_any(void); /* the program has made one */
 void wrap_timer_forked(void);
 long wrap_timer_syscall(long nr, const long *args);
 
-/* ---- wrap_sysv.c ---- */
-int wrap_sysv_refuse(void); /* QUIESCE: 0, or -errno where there is a semaphore set or message queue */
+/* ---- wrap_semaphore.c ---- */
+void wrap_undo_init(void);
+void wrap_undo_forked(void);
+void wrap_undo_clear(int id, int number); /* -1: all of the set */
+bool wrap_undo_note_clear(int id, int number, uint64_t now); /* false: no room */
+void wrap_undo_put(char *entry, size_t size); /* for the environment of an exec; "": there are none */
+int wrap_semtimedop(int id, struct sembuf *ops, size_t n, const struct timespec *timeout);

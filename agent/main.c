@@ -143,6 +143,7 @@ static void fork_child(void)
 	phase_forked();
 	wrap_timer_forked();
 	wrap_inotify_forked();
+	wrap_undo_forked();
 	drop_link();
 	fork_plugins(offsetof(struct fermata_plugin, fork_child));
 	if (!agent.active)
@@ -224,6 +225,7 @@ __attribute__((constructor)) static void agent_main(void)
 	if (copy_env(agent.rdma, sizeof(agent.rdma), "FERMATA_RDMA") < 0)
 		memcpy(agent.rdma, "auto", 5);
 	environment_init();
+	wrap_undo_init();
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 	r = copy_env(agent.jobdir, sizeof(agent.jobdir), "FERMATA_JOBDIR");
 	if (r == -ENOENT)

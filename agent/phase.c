@@ -99,8 +99,6 @@ static int quiesce(void)
 	int r = refuse_timers();
 
 	if (!r)
-		r = wrap_sysv_refuse();
-	if (!r)
 		r = memory_publish_shared();
 	for (const struct fermata_plugin *const *p = agent_plugins; *p && !r; p++)
 		if ((*p)->quiesce)

@@ -7,7 +7,7 @@
  *
  *   - the epoch is not the present one (a late signal of an attempt that was given up): return, the interrupted call goes on;
  *   - the thread is between fermata_enter and fermata_leave: note the value, return; leave sends it again to itself;
- *   - the thread is in the vdso (vdso.c): ASKED -> AGAIN, return; it is asked again when that is seen;
+ *   - the thread is in the vdso (vdso.c), or about to note what it has done (arch/x86_64/semop.h): ASKED -> AGAIN, return; it is asked again when that is seen;
  *   - else: take the slot (ASKED -> ENTERED; late, too, if it is another epoch's by now), note what the kernel knows of the thread,
  *     arch_context_save, say STOPPED, wait until stop.word names another epoch. What is needed after the wait lies on the thread's own stack: the next stop may have begun by then.
  *
@@ -40,6 +40,7 @@
 #include <string.h>
 
 #include "agent/arch/x86_64/context.h"
+#include "agent/arch/x86_64/semop.h"
 #include "agent/device.h"
 #include "agent/libc.h"
 #include "agent/stop_lend.h"
@@ -103,7 +104,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	t = stop_slot_at(slot);
 	if (unlikely(fault_point(FAULT_AGENT_IN_HANDLER)))
 		stop_slot_await_another(t, epoch);
-	if (unlikely(vdso_holds((uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP]))) {
+	if (unlikely(vdso_holds((uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP]) || arch_semop_is_done(context))) {
 		if (stop_slot_move(t, epoch, STOP_ASKED, STOP_AGAIN))
 			count_event();
 		return;

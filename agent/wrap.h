@@ -82,9 +82,11 @@
 	X(int, inotify_init1, (int))                                                                               \
 	X(int, inotify_add_watch, (int, const char *, uint32_t))                                                   \
 	X(int, inotify_rm_watch, (int, int))                                                                       \
-	/* what is not saved is noted (wrap_sysv.c) */                                                             \
+	/* System V semaphores and message queues (wrap_sysv.c, wrap_semaphore.c) */                               \
 	X(int, semget, (key_t, int, int))                                                                          \
 	X(int, msgget, (key_t, int))                                                                               \
+	X(int, semctl, (int, int, int, ...))                                                                       \
+	X(int, semop, (int, struct sembuf *, size_t))                                                              \
 	/* the device's threads (device_thread.c, device_pthread.c) */                                             \
 	X(int, clone, (int (*)(void *), void *, int, void *, ...))                                                 \
 	X(int, pthread_create, (pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))                   \

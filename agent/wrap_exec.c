@@ -16,7 +16,7 @@
 #include "agent/agent.h"
 #include "agent/wrap.h"
 
-#define EXTRA 8
+#define EXTRA 9
 
 static const char *const kept[] = { "LD_PRELOAD=", "LD_LIBRARY_PATH=", "FERMATA_JOBDIR=", "FERMATA_LIBDIR=", "FERMATA_RDMA=" };
 
@@ -41,13 +41,13 @@ static const char *find(char *const *env, const char *name)
  * @out has room for count(env) + EXTRA. LD_PRELOAD is put back only where it is absent: a program that sets its own keeps it, with ours
  * in front (@preload is room for that).
  */
-static void make_env(char *const *env, char **out, char *preload, size_t preload_size, const char *fd_entry)
+static void make_env(char *const *env, char **out, char *preload, size_t preload_size, const char *fd_entry, const char *undo_entry)
 {
 	extern char **environ;
 	size_t n = 0;
 
 	for (; env && *env; env++) {
-		if (!strncmp(*env, "FERMATA_FD=", 11))
+		if (!strncmp(*env, "FERMATA_FD=", 11) || !strncmp(*env, "FERMATA_UNDO=", 13))
 			continue;
 		if (!strncmp(*env, "LD_PRELOAD=", 11) && !strstr(*env, "libfermata.so")) {
 			fm_format(preload, preload_size, "LD_PRELOAD=%s/libfermata.so:%s", agent.libdir, *env + 11);
@@ -67,13 +67,15 @@ static void make_env(char *const *env, char **out, char *preload, size_t preload
 	}
 	if (*fd_entry)
 		out[n++] = (char *)fd_entry;
+	if (*undo_entry)
+		out[n++] = (char *)undo_entry;
 	out[n] = NULL;
 }
 
 struct exec_state {
 	bool member; /* this process has the link, and it is handed on */
 	uint64_t mask;
-	char fd_entry[32];
+	char fd_entry[32], undo_entry[1024];
 	char preload[4096];
 };
 
@@ -91,7 +93,7 @@ static void exec_begin(struct exec_state *s)
 {
 	const uint64_t ours = 1ull << (agent.signal - 1);
 
-	s->fd_entry[0] = 0;
+	s->fd_entry[0] = s->undo_entry[0] = 0;
 	s->member = agent.active && raw_getpid() == (int)agent.pid && agent.link.fd >= 0;
 	if (!s->member)
 		return;
@@ -105,6 +107,7 @@ static void exec_begin(struct exec_state *s)
 	}
 	raw_fcntl(agent.link.fd, F_SETFD, 0);
 	fm_format(s->fd_entry, sizeof(s->fd_entry), "FERMATA_FD=%d", agent.link.fd);
+	wrap_undo_put(s->undo_entry, sizeof(s->undo_entry));
 }
 
 #define WITH_ENV(env, call)                                                                \
@@ -114,7 +117,7 @@ static void exec_begin(struct exec_state *s)
 		int saved;                                                                 \
                                                                                            \
 		exec_begin(&s);                                                            \
-		make_env(env, new_env, s.preload, sizeof(s.preload), s.fd_entry);          \
+		make_env(env, new_env, s.preload, sizeof(s.preload), s.fd_entry, s.undo_entry); \
 		(call);                                                                    \
 		saved = errno;                                                             \
 		exec_failed(&s);                                                           \
@@ -207,7 +210,7 @@ EXPORT int execle(const char *path, const char *arg, ...)
 		WRAP_READY(name);                                                                           \
 		if (!agent.active)                                                                          \
 			return real.name(pid, path, actions, attr, argv, env);                              \
-		make_env(env, new_env, preload, sizeof(preload), "");                                       \
+		make_env(env, new_env, preload, sizeof(preload), "", "");                                   \
 		fermata_enter();                                                                            \
 		r = real.name(pid, path, actions, attr, argv, new_env);                                     \
 		fermata_leave();                                                                            \

@@ -69,8 +69,8 @@ EXPORT int semtimedop(int id, struct sembuf *ops, size_t n, const struct timespe
 {
 	WRAP_READY(semtimedop);
 	if (!timeout)
-		return real.semtimedop(id, ops, n, timeout);
-	return WAIT_NOTED(wait_ns(timeout), real.semtimedop(id, ops, n, timeout));
+		return wrap_semtimedop(id, ops, n, timeout);
+	return WAIT_NOTED(wait_ns(timeout), wrap_semtimedop(id, ops, n, timeout));
 }
 
 EXPORT int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct timespec *timeout)

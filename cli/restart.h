@@ -9,6 +9,7 @@
  *   restart_plan.c     an image becomes a plan for the restorer
  *   restart_load.c     the part of the plan that says what is read and checked
  *   restart_sysv.c     System V shared memory
+ *   restart_ipc.c      System V semaphores and message queues
  *   restart_files.c    contents of files, _put.c puts them back, _outside.c: who else writes to them
  *   restart_gate.c     hears the restorers, and holds all until every image is found whole
  *   restart_capsule.c  the namespaces and their process 1
@@ -178,6 +179,10 @@ int restart_write_text(const char *path, const char *text); /* 0 or -errno */
 int restart_sysv_collect(struct restart *r);	  /* 0 or an exit code, the reason said */
 int restart_sysv_create(const struct restart *r); /* in the capsule's init, before the tree: 0 or -errno, said */
 int restart_sysv_plan(const struct restart *r, const struct restart_process *p, struct plan_segment **ret, size_t *ret_count);
+
+/* ---- restart_ipc.c ---- */
+int restart_ipc_check(const struct restart *r);	 /* 0 or an exit code, the reason said */
+int restart_ipc_create(const struct restart *r); /* in the capsule's init, before the tree: 0 or -errno, said */
 
 /* ---- restart_debug.c ---- */
 int restart_debug_check(const struct restart *r); /* 0 or an exit code, the reason said */

@@ -280,7 +280,7 @@ static int init_main(const struct restart *r, int socket)
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	prctl(PR_SET_NAME, "fermata-capsule", 0, 0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	if (mount_proc() < 0 || restart_sysv_create(r) < 0 || restart_tree_fork(r) < 0) {
+	if (mount_proc() < 0 || restart_sysv_create(r) < 0 || restart_ipc_create(r) < 0 || restart_tree_fork(r) < 0) {
 		tell(socket, CAPSULE_FAILED, 0, 0);
 		return CLI_CANNOT;
 	}

@@ -310,6 +310,8 @@ int restart_run(struct restart *r)
 	int code = restart_sysv_collect(r);
 
 	if (!code)
+		code = restart_ipc_check(r);
+	if (!code)
 		code = restart_shared_create(r);
 	if (!code)
 		code = restart_tree_link(r);

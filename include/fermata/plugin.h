@@ -172,6 +172,31 @@ int fermata_is_mapped(const struct stat *st);
 /* At a restart: a standard output whose file is longer than at the checkpoint goes on at its end: others write to it, and it was not put back. */
 int fermata_outputs_at_end(void);
 
+/*
+ * System V semaphores and message queues. noted: the @nth one that the program has asked for by its key or made; 1, 0 past the last, -errno, said. Of a set also when the
+ * program last set all its values (CLOCK_MONOTONIC; 0: never) or changed its time of change (seconds of CLOCK_REALTIME). forget: it is there no more.
+ */
+enum { FERMATA_SYSV_SEMAPHORES, FERMATA_SYSV_QUEUES, FERMATA_SYSV_KINDS };
+struct fermata_sysv_note {
+	int32_t id;
+	uint64_t cleared_ns;
+	int64_t changed_s;
+};
+int fermata_sysv_noted(int kind, unsigned int nth, struct fermata_sysv_note *ret);
+void fermata_sysv_forget(int kind, int id);
+
+/* What the kernel will add to semaphores when this process ends (SEM_UNDO), as noted. restarted: the notes are as of now. */
+struct fermata_undo {
+	int32_t id;
+	uint16_t number;
+	int16_t value;
+	uint64_t since_ns; /* CLOCK_MONOTONIC: it has been other than 0 from then on */
+};
+int fermata_undo_noted(unsigned int nth, struct fermata_undo *ret);
+int fermata_cleared_noted(int id, unsigned int nth, struct fermata_undo *ret); /* since_ns: when this process last set its value */
+void fermata_undo_forget(int id);
+void fermata_undo_restarted(void);
+
 /* The program's process id; the same before and after a restart. */
 uint32_t fermata_pid(void);
 /* Counts the restarts that this process has been through; 0 in its first life. */

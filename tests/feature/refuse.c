@@ -7,12 +7,13 @@
 
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
-#include <sys/msg.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 static int leased_file(void)
 {
@@ -42,8 +43,9 @@ static int stale_epoll(void)
 	return set;
 }
 
-static int id; /* of a System V object */
-static char part[32], what[64]; /* what: that the refusal has to say, where it is not "fd N" */
+static int set;
+static pid_t helper;
+static char part[32], what[96]; /* what: that the refusal has to say, where it is not "fd N" */
 
 /* Shared memory, of which only the beginning is mapped. */
 static int mapped_part(void)
@@ -58,21 +60,25 @@ static int mapped_part(void)
 	return fd;
 }
 
-static int semaphores(void)
+/* Another process has set the value of a semaphore that this one has an adjustment of: nobody knows which was first. */
+static int struck_semaphore(void)
 {
-	int gone = semget(IPC_PRIVATE, 1, 0600);
+	struct sembuf give = { 0, 1, SEM_UNDO };
+	FILE *f = fopen("semaphores", "w");
+	int status;
 
-	id = semget(IPC_PRIVATE, 3, 0600);
-	CHECK(gone >= 0 && id >= 0 && semctl(gone, 0, IPC_RMID) == 0);
-	snprintf(what, sizeof(what), "semaphore set %d", id);
-	return 0;
-}
-
-static int queue(void)
-{
-	id = msgget(IPC_PRIVATE, 0600);
-	CHECK(id >= 0);
-	snprintf(what, sizeof(what), "message queue %d", id);
+	set = semget(IPC_PRIVATE, 1, 0600);
+	CHECK(set >= 0 && f && fprintf(f, "%d\n", set) > 0 && fclose(f) == 0 && semop(set, &give, 1) == 0);
+	helper = fork();
+	CHECK(helper >= 0);
+	if (helper == 0) {
+		CHECK(semctl(set, 0, SETVAL, 5) == 0);
+		for (;;)
+			pause();
+	}
+	while ((status = semctl(set, 0, GETVAL)) != 5)
+		CHECK(status == 1);
+	snprintf(what, sizeof(what), "semaphore set %d was set by semctl while process %d had", set, getpid());
 	return 0;
 }
 
@@ -89,14 +95,12 @@ static int unread_netlink(void)
 	return fd;
 }
 
-static void remove_all(const char *kind)
+static void remove_all(void)
 {
+	if (helper)
+		CHECK(kill(helper, SIGKILL) == 0 && waitpid(helper, NULL, 0) == helper && semctl(set, 0, IPC_RMID) == 0);
 	if (*part)
 		CHECK(shm_unlink(part) == 0);
-	if (strcmp(kind, "semaphores") == 0)
-		CHECK(semctl(id, 0, IPC_RMID) == 0);
-	if (strcmp(kind, "queue") == 0)
-		CHECK(msgctl(id, IPC_RMID, NULL) == 0);
 }
 
 static int make(const char *kind)
@@ -111,10 +115,8 @@ static int make(const char *kind)
 		return leased_file();
 	if (strcmp(kind, "netlink") == 0)
 		return unread_netlink();
-	if (strcmp(kind, "semaphores") == 0)
-		return semaphores();
-	if (strcmp(kind, "queue") == 0)
-		return queue();
+	if (strcmp(kind, "struck_semaphore") == 0)
+		return struck_semaphore();
 	feature_fail("unknown kind %s", kind);
 }
 
@@ -132,6 +134,6 @@ int main(int argc, char **argv)
 		feature_work();
 		CHECK(fcntl(fd, F_GETFD) >= 0);
 	} while (feature_step());
-	remove_all(argv[1]);
+	remove_all();
 	return 0;
 }

@@ -260,15 +260,19 @@ class Job:
                 text += describe_process(pid)
         return text
 
-    def remove_segments(self):
-        """System V shared memory that killed programs have left behind; those that make some say so in a file "segments"."""
-        listed = self.cwd / 'segments'
-        for number in listed.read_text().split() if listed.exists() else []:
-            ctypes.CDLL(None).shmctl(int(number), 0, None)  # IPC_RMID
+    def remove_objects(self):
+        """System V objects that killed programs have left behind; those that make some say so in a file of the kind's name."""
+        libc = ctypes.CDLL(None)
+        remove = {'segments': lambda i: libc.shmctl(i, 0, None), 'semaphores': lambda i: libc.semctl(i, 0, 0),
+                  'queues': lambda i: libc.msgctl(i, 0, None)}  # 0: IPC_RMID
+        for kind, function in remove.items():
+            listed = self.cwd / kind
+            for number in listed.read_text().split() if listed.exists() else []:
+                function(int(number))
 
     def clean(self):
         self.kill_all()
-        self.remove_segments()
+        self.remove_objects()
         for pump in self.pumps:
             pump.kill()
             pump.wait()
