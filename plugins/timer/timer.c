@@ -23,6 +23,8 @@
 #include "base/sys.h"
 
 #define LOOKS_MAX 1000 /* a timer that fires more often than it can be looked at */
+#define MOMENT_NS 50000u /* the time left and the clock, read within this time, are of one moment */
+#define MOMENT_LOOKS 100
 
 static struct timer *timers;
 static uint32_t count;
@@ -45,18 +47,33 @@ static int is_left(const struct timer_entry *e)
 	return timer_is_cpu(e->clock) || (timer_is_realtime(e->clock) && !fermata_timer_is_absolute(e->id));
 }
 
+/* What is left, and what its clock says at that moment: a thread that stands between the two looks for a while makes a timer late. */
+static int read_moment(const struct timer_entry *e, struct itimerspec *left, uint64_t *ret_now)
+{
+	int r, looks = 0;
+	uint64_t begin;
+
+	do {
+		begin = raw_now_ns();
+		r = (int)RAW2(SYS_timer_gettime, e->id, left);
+		*ret_now = timer_now_ns(e->clock);
+	} while (!r && raw_now_ns() - begin > MOMENT_NS && ++looks < MOMENT_LOOKS);
+	return r;
+}
+
 static int read_time(struct timer *t)
 {
 	struct timer_entry *e = &t->entry;
 	struct itimerspec left;
-	int r = (int)RAW2(SYS_timer_gettime, e->id, &left);
+	uint64_t now;
+	int r = read_moment(e, &left, &now);
 
 	if (r)
 		return fermata_fail(r, "timer %d cannot be read (errno %d)", e->id, -r);
 	e->expiry_ns = timer_to_ns(&left.it_value);
 	e->interval_ns = timer_to_ns(&left.it_interval);
 	e->flags &= ~(uint32_t)TIMER_LEFT;
-	t->moment = e->expiry_ns ? e->expiry_ns + timer_now_ns(e->clock) : 0;
+	t->moment = e->expiry_ns ? e->expiry_ns + now : 0;
 	if (is_left(e))
 		e->flags |= TIMER_LEFT;
 	else
