@@ -48,7 +48,7 @@ static void child_main(pid_t parent)
 {
 	int posix = open_it("posix"), ofd = open_it("ofd"), whole = open_it("whole"), shared = open_it("shared");
 
-	while (!feature_finished()) {
+	do { /* once at least, however few steps there are */
 		struct flock f = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 10, .l_len = 1 };
 
 		CHECK(fcntl(posix, F_GETLK, &f) == 0 && f.l_type == F_WRLCK && f.l_pid == parent && f.l_start == 10 && f.l_len == 20);
@@ -58,7 +58,7 @@ static void child_main(pid_t parent)
 		refused(flock(whole, LOCK_SH | LOCK_NB));
 		refused(flock(shared, LOCK_EX | LOCK_NB));
 		turn(1, posix);
-	}
+	} while (!feature_finished());
 	_exit(0);
 }
 
