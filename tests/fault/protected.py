@@ -33,13 +33,9 @@ class Protected:
         wait_for(lambda: running.out.has_line('ready') or running.ended(), 'the program does not get ready')
         return running
 
-    def progress(self):
-        path = self.job.cwd / 'progress'
-        return path.stat().st_size if path.exists() else 0
-
     def goes_on(self, running):
-        before = self.progress()
-        wait_for(lambda: self.progress() > before + 2 or running.ended(), 'the program does not go on')
+        before = self.job.steps()
+        wait_for(lambda: self.job.steps() > before + 2 or running.ended(), 'the program does not go on')
         if running.ended():
             raise Failure(f'{running.label}: status {running.returncode}')
 

@@ -197,6 +197,11 @@ class Job:
         numbers = [int(p.name) for p in self.dir.glob('*') if p.name.isdigit() and (p / 'manifest.json').exists()]
         return max(numbers, default=0)
 
+    def steps(self, cwd=None):
+        """How many steps a program has said that it has made: none yet, when it was held up since it got ready."""
+        path = (cwd or self.cwd) / 'progress'
+        return path.stat().st_size if path.exists() else 0
+
     def images(self, number=None):
         folder = self.dir / str(number or self.newest())
         return sorted(folder.glob('*.core'))
