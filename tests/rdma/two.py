@@ -57,7 +57,7 @@ class Two:
 
     def end_well(self, *programs):
         for program in programs:
-            status = program.wait_end()
+            status = program.wait_end(300)  # what polls is slower by orders on a busy machine
             if status and not end_of_rping(program.args, status, program.err.text()):
                 raise Failure(f'{program.label} ended with status {status}')
 
