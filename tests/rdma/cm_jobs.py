@@ -18,6 +18,7 @@ from two import Two, end_of_rping, need
 HERE = '127.0.0.1'
 CONNECTIONS = 1000  # what fits a listener's backlog, whoever is slow
 TRIES = 8
+PATIENCE = 300  # s: what polls is slower by orders on a busy machine
 COUNT = 'COUNT'  # stands for how much they do
 PORT = 'PORT'
 UCX = {'UCX_TLS': 'rc_verbs,ud_verbs,self'}
@@ -123,10 +124,10 @@ class Job(Two):
 
     def finish(self):
         if self.case.serves:
-            wait_for(self.said_or_failed, 'the client does not tell its result')
+            wait_for(self.said_or_failed, 'the client does not tell its result', PATIENCE)
         else:
             for program in self.running:
-                program.wait_end()
+                program.wait_end(PATIENCE)
                 self.ended_well()
         if not self.said():
             raise Failure(f'the client does not say "{self.case.said}"')

@@ -22,7 +22,7 @@ def checkpoint_in_run(job, ended, ended_well):
     except Failure as e:
         failure = e
         try:
-            wait_for(ended, '', 3)
+            wait_for(ended, '', 10)
         except Failure:
             raise e from None
     if ended():
