@@ -95,7 +95,8 @@ class Output:
         return self.path.read_bytes().decode(errors='replace') if self.path.exists() else ''
 
     def has_line(self, line):
-        return re.search(rf'^{re.escape(line)}\r?$', self.text(), re.M)
+        """To its end: a program that writes its end apart is in the midst of it else."""
+        return re.search(rf'^{re.escape(line)}\r?\n', self.text(), re.M)
 
 
 class Program(subprocess.Popen):
