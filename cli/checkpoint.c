@@ -36,12 +36,16 @@ static void checkpoint_progress(const struct link_message *m, bool *drawn)
 	if (!isatty(STDERR_FILENO) || m->length < sizeof(p))
 		return;
 	memcpy(&p, m->data, sizeof(p));
+	*drawn = true;
+	if (p.phase == PHASE_NONE) {
+		fprintf(stderr, "\r\033[Krefused for the moment, %u times: waiting to try again", p.round);
+		return;
+	}
 	size_format((double)p.bytes_done, done, sizeof(done));
 	size_format((double)p.bytes_total, total, sizeof(total));
 	fprintf(stderr, "\r\033[K%s: %u of %u processes", p.phase < 6 ? names[p.phase] : "", p.reported, p.processes);
 	if (p.bytes_total)
 		fprintf(stderr, ", %s of %s", done, total);
-	*drawn = true;
 }
 
 static int checkpoint_print(const struct job *job, const struct link_message *m, bool json)
@@ -58,8 +62,8 @@ static int checkpoint_print(const struct job *job, const struct link_message *m,
 	path = (const char *)m->data + sizeof(r);
 	text = path + r.path_length;
 	if (json) {
-		json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:I, s:i, s:I, s:f, s:s%, s:s%}", "job", job->name, "error", r.error,
-				      "checkpoint", (int)r.checkpoint, "processes", (int)r.processes, "bytes",
+		json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:i, s:I, s:i, s:I, s:f, s:s%, s:s%}", "job", job->name, "error", r.error,
+				      "attempts", (int)r.attempts, "checkpoint", (int)r.checkpoint, "processes", (int)r.processes, "bytes",
 				      (json_int_t)r.bytes, "contents", (int)r.contents, "contents_bytes",
 				      (json_int_t)r.contents_bytes, "pause_ms", (double)r.pause_ns / 1e6, "path", path,
 				      (size_t)r.path_length, "text", text, (size_t)r.text_length);

@@ -60,7 +60,9 @@ static void status_print_last(json_t *last)
 	}
 	size_format_contents((double)status_number(last, "bytes"), (double)status_number(last, "contents_bytes"),
 			     (unsigned int)status_number(last, "contents"), size, sizeof(size));
-	if (status_number(last, "error"))
+	if (status_number(last, "error") && status_number(last, "attempts") > 1)
+		printf("  last checkpoint: failed: %s (attempt %lld)\n", status_text(last, "text"), status_number(last, "attempts"));
+	else if (status_number(last, "error"))
 		printf("  last checkpoint: failed: %s\n", status_text(last, "text"));
 	else
 		printf("  last checkpoint: %lld: %lld process%s, %s, paused %.0f ms, %s\n", status_number(last, "checkpoint"),
@@ -72,7 +74,8 @@ static void status_print_last(json_t *last)
 static void status_print(json_t *s)
 {
 	json_t *processes = json_object_get(s, "processes"), *p;
-	bool idle = !strcmp(status_text(s, "phase"), "running");
+	const char *phase = status_text(s, "phase");
+	bool idle = !strcmp(phase, "running") || !strcmp(phase, "AGAIN");
 	size_t i;
 
 	printf("job %s: %s for %.0f s, %zu process%s, checkpoints in %s", status_text(s, "job"), status_text(s, "phase"),

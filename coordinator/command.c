@@ -2,7 +2,7 @@
 /*
  * Requests of commands: checkpoint, status, quit, and the wait of `fermata restart`. Owns conn.wait: a request that comes while
  * a checkpoint is under way waits for the next one (WAIT_NEXT), whose cut is certainly after it; all that wait are answered
- * together (WAIT_CURRENT while it runs).
+ * together (WAIT_CURRENT while it runs). Where an attempt is followed by another (conduct_again.c) both kinds have part in that one.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,49 +14,85 @@
 #include "base/sys.h"
 #include "coordinator/internal.h"
 
-bool command_wanted(struct coordinator *c, uint32_t *ret_flags, uint32_t *ret_files)
+static bool command_asks(const struct conn *k)
 {
-	bool wanted = c->interval_due && c->member_count;
+	return k->wait == WAIT_NEXT || k->wait == WAIT_CURRENT;
+}
+
+bool command_waits(const struct coordinator *c, uint32_t attempts)
+{
 	struct conn *k;
 
+	if (c->interval_due && c->interval_attempts < attempts)
+		return true;
+	list_each(k, &c->conns, node)
+		if (command_asks(k) && k->attempts < attempts)
+			return true;
+	return false;
+}
+
+bool command_wanted(struct coordinator *c, uint32_t *ret_flags, uint32_t *ret_files)
+{
+	bool wanted;
+	struct conn *k;
+
+	c->interval_due &= c->member_count != 0;
+	wanted = c->interval_due;
+	c->interval_attempts = wanted ? c->interval_attempts + 1 : 0;
 	list_each(k, &c->conns, node) {
-		if (k->wait != WAIT_NEXT)
+		if (!command_asks(k))
 			continue;
 		k->wait = WAIT_CURRENT;
+		k->attempts++;
 		*ret_flags |= k->wait_flags;
 		*ret_files = k->wait_files ? k->wait_files : *ret_files;
 		wanted = true;
 	}
-	c->interval_due = false;
 	return wanted;
+}
+
+/* The interval's request is over like a command's; nobody hears of it. */
+static void command_interval_result(struct coordinator *c)
+{
+	if (!c->interval_attempts || (c->state == STATE_AGAIN && c->interval_attempts < ATTEMPTS_MAX))
+		return;
+	c->interval_due = false;
+	c->interval_attempts = 0;
+}
+
+static void command_result(struct conn *k, const struct outcome *o)
+{
+	struct msg_checkpoint_result r = { .error = o->error, .checkpoint = o->number, .bytes = o->bytes,
+					   .pause_ns = o->pause_ns, .processes = o->processes,
+					   .path_length = (uint32_t)strlen(o->path), .contents = o->contents,
+					   .contents_bytes = o->contents_bytes, .attempts = k->attempts };
+	char both[sizeof(o->path) + sizeof(o->text) + 32];
+
+	memcpy(both, o->path, r.path_length);
+	r.text_length = (uint32_t)snprintf(both + r.path_length, sizeof(both) - r.path_length,
+					   o->error && k->attempts > 1 ? "%s (tried %u times)" : "%s", o->text, k->attempts);
+	k->wait = WAIT_NONE;
+	connection_send(k, MSG_CHECKPOINT_RESULT, &r, sizeof(r), both, r.path_length + r.text_length);
 }
 
 void command_results(struct coordinator *c)
 {
-	const struct outcome *o = &c->last;
-	struct msg_checkpoint_result r = { .error = o->error, .checkpoint = o->number, .bytes = o->bytes,
-					   .pause_ns = o->pause_ns, .processes = o->processes,
-					   .path_length = (uint32_t)strlen(o->path),
-					   .text_length = (uint32_t)strlen(o->text), .contents = o->contents,
-					   .contents_bytes = o->contents_bytes };
-	char both[sizeof(o->path) + sizeof(o->text)];
 	struct conn *k;
 
-	memcpy(both, o->path, r.path_length);
-	memcpy(both + r.path_length, o->text, r.text_length);
+	command_interval_result(c);
 	list_each(k, &c->conns, node) {
 		/* When the job has been ended at it, it is the one that is wanted of the next, too. */
 		if (k->wait != WAIT_CURRENT && !(k->wait == WAIT_NEXT && c->state == STATE_ENDING))
 			continue;
-		k->wait = WAIT_NONE;
-		connection_send(k, MSG_CHECKPOINT_RESULT, &r, sizeof(r), both, r.path_length + r.text_length);
+		if (c->state != STATE_AGAIN || k->attempts >= ATTEMPTS_MAX)
+			command_result(k, &c->last);
 	}
 }
 
 void command_progress(uv_timer_t *timer)
 {
 	struct coordinator *c = container_of(timer, struct coordinator, progress_timer);
-	struct msg_checkpoint_progress p = { .phase = conduct_phase(c->state), .round = c->round };
+	struct msg_checkpoint_progress p = { .phase = conduct_phase(c->state), .round = c->state == STATE_AGAIN ? c->attempts : c->round };
 	struct member *m;
 	struct conn *k;
 
@@ -162,8 +198,8 @@ static json_t *command_status_last(const struct outcome *o)
 {
 	if (!o->any)
 		return json_null();
-	return json_pack("{s:i, s:i, s:i, s:I, s:i, s:I, s:I, s:o, s:s, s:s}", "checkpoint", (int)o->number, "error", o->error, "processes",
-			 (int)o->processes, "bytes", (json_int_t)o->bytes, "contents", (int)o->contents,
+	return json_pack("{s:i, s:i, s:i, s:i, s:I, s:i, s:I, s:I, s:o, s:s, s:s}", "checkpoint", (int)o->number, "error", o->error, "attempts",
+			 (int)o->attempts, "processes", (int)o->processes, "bytes", (json_int_t)o->bytes, "contents", (int)o->contents,
 			 "contents_bytes", (json_int_t)o->contents_bytes, "pause_ns", (json_int_t)o->pause_ns,
 			 "phases_ns", command_status_phases(o->phase_ns), "path", o->path, "text", o->text);
 }
@@ -204,6 +240,7 @@ static void command_checkpoint(struct conn *k, const struct msg_checkpoint *m)
 		return;
 	}
 	k->wait = WAIT_NEXT;
+	k->attempts = 0;
 	k->wait_flags = m->flags;
 	k->wait_files = m->files <= MSG_FILES_IGNORE ? m->files : MSG_FILES_UNSAID;
 	conduct_request(c);

@@ -8,6 +8,9 @@
  *                         |   nothing half-open    |         ^  | MORE           |         |
  *                         |                        |         +--+ (next round)   |         |
  *                         +------------------------+---------------+-------------+---------+--> IDLE: failed, RESUME says why
+ *                         +------------------------+---------------+-------------+--> AGAIN: refused for a moment (-EAGAIN), RESUME
+ *                         ^                                                               |
+ *                         +------------------------- after 10 to 320 ms ------------------+--> IDLE, ENDING (conduct_again.c)
  *
  *            all registered      all           all            all           all
  *   RESTORE ----------> RECREATE ----> PUBLISH ----> RECONNECT ----> REFILL ----> IDLE
@@ -30,7 +33,6 @@
 #include "base/macro.h"
 #include "base/sys.h"
 #include "coordinator/internal.h"
-#include "protocol/files.h"
 
 struct stage {
 	const char *name;
@@ -40,6 +42,7 @@ struct stage {
 
 static const struct stage stages[STATE_COUNT] = {
 	[STATE_IDLE] = { "running", PHASE_NONE, FAULT_NONE, FAULT_NONE },
+	[STATE_AGAIN] = { "AGAIN", PHASE_NONE, FAULT_NONE, FAULT_NONE },
 	[STATE_SUSPEND] = { "SUSPEND", PHASE_SUSPEND, FAULT_COORDINATOR_BEFORE_SUSPEND, FAULT_COORDINATOR_AFTER_SUSPEND },
 	[STATE_QUIESCE] = { "QUIESCE", PHASE_QUIESCE, FAULT_COORDINATOR_BEFORE_QUIESCE, FAULT_COORDINATOR_AFTER_QUIESCE },
 	[STATE_DRAIN] = { "DRAIN", PHASE_DRAIN, FAULT_COORDINATOR_BEFORE_DRAIN, FAULT_COORDINATOR_AFTER_DRAIN },
@@ -58,10 +61,11 @@ static const struct stage stages[STATE_COUNT] = {
 #define TO(s) (1u << STATE_##s)
 static const unsigned int moves[STATE_COUNT] = {
 	[STATE_IDLE] = TO(SUSPEND) | TO(ENDING),
-	[STATE_SUSPEND] = TO(QUIESCE) | TO(IDLE) | TO(ENDING),
-	[STATE_QUIESCE] = TO(DRAIN) | TO(IDLE) | TO(ENDING),
-	[STATE_DRAIN] = TO(DRAIN) | TO(WRITE) | TO(IDLE) | TO(ENDING),
-	[STATE_WRITE] = TO(COMMIT) | TO(IDLE) | TO(ENDING),
+	[STATE_AGAIN] = TO(SUSPEND) | TO(IDLE) | TO(ENDING),
+	[STATE_SUSPEND] = TO(QUIESCE) | TO(AGAIN) | TO(IDLE) | TO(ENDING),
+	[STATE_QUIESCE] = TO(DRAIN) | TO(AGAIN) | TO(IDLE) | TO(ENDING),
+	[STATE_DRAIN] = TO(DRAIN) | TO(WRITE) | TO(AGAIN) | TO(IDLE) | TO(ENDING),
+	[STATE_WRITE] = TO(COMMIT) | TO(AGAIN) | TO(IDLE) | TO(ENDING),
 	[STATE_COMMIT] = TO(IDLE) | TO(ENDING),
 	[STATE_RESTORE] = TO(RECREATE) | TO(ENDING),
 	[STATE_RECREATE] = TO(PUBLISH) | TO(ENDING),
@@ -86,14 +90,14 @@ static void conduct_clock(struct coordinator *c)
 {
 	uint64_t now = raw_now_ns();
 
-	if (c->state == STATE_IDLE) /* a checkpoint begins */
+	if (c->state == STATE_IDLE || c->state == STATE_AGAIN) /* an attempt begins */
 		memset(c->phase_ns, 0, sizeof(c->phase_ns));
 	else
 		c->phase_ns[c->state] += now - c->state_since_ns;
 	c->state_since_ns = now;
 }
 
-static void conduct_move(struct coordinator *c, enum state to)
+void conduct_move(struct coordinator *c, enum state to)
 {
 	if (!(moves[c->state] & (1u << to))) {
 		log_error("move from %s to %s is not in the table", stages[c->state].name, stages[to].name);
@@ -103,13 +107,13 @@ static void conduct_move(struct coordinator *c, enum state to)
 	conduct_clock(c);
 	c->state = to;
 	uv_timer_stop(&c->retry_timer);
-	if (to == STATE_IDLE || to == STATE_ENDING)
+	if (to == STATE_IDLE || to == STATE_AGAIN || to == STATE_ENDING)
 		uv_timer_stop(&c->phase_timer);
 }
 
 bool conduct_is_checkpoint(enum state s)
 {
-	return s >= STATE_SUSPEND && s <= STATE_COMMIT;
+	return s >= STATE_AGAIN && s <= STATE_COMMIT;
 }
 
 static bool conduct_is_restart(enum state s)
@@ -149,7 +153,7 @@ void conduct_suspend_member(struct member *m)
 }
 
 /* RESUME to all that were suspended, and the names end with it. */
-static void conduct_resume_all(struct coordinator *c, int reason)
+void conduct_resume_all(struct coordinator *c, int reason)
 {
 	struct member *m;
 
@@ -166,7 +170,7 @@ static void conduct_resume_all(struct coordinator *c, int reason)
 }
 
 /* Enters a state whose phase is sent to every member. */
-static void conduct_enter(struct coordinator *c, enum state to, uint32_t round)
+void conduct_enter(struct coordinator *c, enum state to, uint32_t round)
 {
 	struct member *m;
 
@@ -195,13 +199,7 @@ static void conduct_enter(struct coordinator *c, enum state to, uint32_t round)
 
 static void conduct_finish(struct coordinator *c, int error)
 {
-	struct outcome *o = &c->last;
-
-	o->any = true;
-	o->error = error;
-	o->number = c->store.next;
-	o->pause_ns = raw_now_ns() - c->started_ns;
-	memcpy(o->phase_ns, c->phase_ns, sizeof(o->phase_ns));
+	conduct_outcome(c, error);
 	uv_timer_stop(&c->progress_timer);
 	command_results(c);
 }
@@ -238,14 +236,10 @@ void conduct_fail(struct coordinator *c, int error, const char *fmt, ...)
 	}
 	if (!conduct_is_checkpoint(c->state))
 		return;
-	log_warn("checkpoint failed in %s: %s", stages[c->state].name, text);
-	store_abandon(&c->store);
-	c->last.bytes = c->last.contents_bytes = 0;
-	c->last.contents = 0;
-	c->last.path[0] = 0;
-	snprintf(c->last.text, sizeof(c->last.text), "%s", text);
-	conduct_move(c, STATE_IDLE);
-	conduct_resume_all(c, error);
+	log_warn("checkpoint failed in %s, attempt %u: %s", stages[c->state].name, c->attempts, text);
+	if (c->state == STATE_AGAIN)
+		c->started_ns = raw_now_ns(); /* nobody stands */
+	conduct_take_back(c, STATE_IDLE, error, text);
 	conduct_finish(c, error);
 	conduct_request(c);
 }
@@ -256,7 +250,9 @@ void conduct_retry(uv_timer_t *timer)
 {
 	struct coordinator *c = container_of(timer, struct coordinator, retry_timer);
 
-	if (c->state == STATE_DRAIN)
+	if (c->state == STATE_AGAIN)
+		conduct_attempt(c);
+	else if (c->state == STATE_DRAIN)
 		conduct_enter(c, STATE_DRAIN, c->round + 1);
 	else if (c->state == STATE_SUSPEND && !c->missing)
 		conduct_ask_children(c);
@@ -342,6 +338,9 @@ static void conduct_advance(struct coordinator *c)
 void conduct_check(struct coordinator *c)
 {
 	switch (c->state) {
+	case STATE_AGAIN:
+		conduct_check_again(c);
+		return;
 	case STATE_SUSPEND:
 		if (!c->missing && !uv_is_active((uv_handle_t *)&c->retry_timer) && conduct_suspend_closed(c))
 			break;
@@ -372,23 +371,6 @@ void conduct_check(struct coordinator *c)
 		conduct_fail(c, -ESRCH, "the job has no process: all have ended, or none has come yet");
 	else
 		conduct_advance(c);
-}
-
-void conduct_request(struct coordinator *c)
-{
-	uint32_t flags = 0, files = files_parse(c->options->files);
-
-	if (c->state != STATE_IDLE || !command_wanted(c, &flags, &files))
-		return;
-	c->files = files;
-	c->flags = flags;
-	c->started_ns = raw_now_ns();
-	c->foreign_since_ns = 0;
-	c->last.processes = (uint32_t)c->member_count;
-	names_clear(c);
-	uv_timer_start(&c->progress_timer, command_progress, 200, 200);
-	conduct_enter(c, STATE_SUSPEND, 0);
-	conduct_check(c);
 }
 
 /* Who watches is told first: by the time that it sees its process dead, it can know why. */

@@ -4,6 +4,7 @@
  * fails what is under way; conduct.c's invariants hold here.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +38,7 @@ void conduct_joined(struct member *m, bool restarted)
 		conduct_joined_restarted(m);
 		return;
 	}
-	m->waiting = c->state != STATE_IDLE && c->state != STATE_SUSPEND;
+	m->waiting = c->state != STATE_IDLE && c->state != STATE_AGAIN && c->state != STATE_SUSPEND;
 	if (m->waiting)
 		return;
 	member_welcome(m);
@@ -58,9 +59,9 @@ static bool conduct_take_children(struct member *m, const struct decode_done *do
 void conduct_report(struct member *m, const struct decode_done *done)
 {
 	struct coordinator *c = m->conn->c;
-	char name[128];
+	char name[128], text[sizeof(c->last.text)];
 
-	if (m->waiting || m->reported || m->phase == PHASE_NONE || c->state == STATE_IDLE || c->state == STATE_ENDING ||
+	if (m->waiting || m->reported || m->phase == PHASE_NONE || c->state == STATE_IDLE || c->state == STATE_AGAIN || c->state == STATE_ENDING ||
 	    done->head.phase != m->phase || done->head.round != m->round)
 		return;
 	m->reported = true;
@@ -70,8 +71,9 @@ void conduct_report(struct member *m, const struct decode_done *done)
 		int len = (int)done->head.text_length;
 
 		member_name(m, name, sizeof(name));
-		conduct_fail(c, done->head.status, "%s: %.*s", name, len ? len : 64,
-			     len ? done->text : strerror(-done->head.status));
+		snprintf(text, sizeof(text), "%s: %.*s", name, len ? len : 64, len ? done->text : strerror(-done->head.status));
+		if (!conduct_again(c, done->head.status, text))
+			conduct_fail(c, done->head.status, "%s", text);
 		return;
 	}
 	m->more = done->head.status == PHASE_STATUS_MORE;
@@ -88,6 +90,14 @@ void conduct_report(struct member *m, const struct decode_done *done)
 		memcpy(m->digest, done->head.digest, sizeof(m->digest));
 	}
 	conduct_check(c);
+}
+
+/* A member answers in order: what it sends before its report of SUSPEND is left of an attempt that has failed. */
+bool conduct_takes_names(const struct member *m)
+{
+	enum state s = m->conn->c->state;
+
+	return s != STATE_IDLE && s != STATE_AGAIN && (s != STATE_SUSPEND || m->reported);
 }
 
 bool conduct_any_more(struct coordinator *c)
@@ -145,6 +155,8 @@ void conduct_left(struct member *m)
 	member_name(m, name, sizeof(name));
 	if (!c->member_count && !conduct_is_checkpoint(c->state))
 		store_release(&c->store);
+	if (c->state == STATE_AGAIN && !m->exiting && !m->newborn)
+		conduct_fail(c, -ECONNRESET, "%s was lost before another attempt", name);
 	if (!m->suspended || c->state == STATE_IDLE || c->state == STATE_ENDING)
 		return;
 	if (!m->reported)

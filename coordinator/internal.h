@@ -8,6 +8,7 @@
  *   store.c      the checkpoint directory   manifest.c manifest.json, written and read
  *   conduct_suspend.c  the end of SUSPEND   conduct_late.c  time-outs
  *   conduct_member.c   what members do   conduct_silent.c  members without an agent
+ *   conduct_again.c    requests; an attempt that is refused for a moment only is followed by another
  */
 #pragma once
 
@@ -27,6 +28,7 @@
 /* Who moves where and why: the table in conduct.c. */
 enum state {
 	STATE_IDLE, /* the job runs */
+	STATE_AGAIN, /* the job runs; an attempt of a checkpoint was refused, another is to come */
 	STATE_SUSPEND,
 	STATE_QUIESCE,
 	STATE_DRAIN,
@@ -52,6 +54,8 @@ enum conn_state {
 
 enum wait { WAIT_NONE, WAIT_NEXT, WAIT_CURRENT, WAIT_RESTART };
 
+#define ATTEMPTS_MAX 7u /* a request is given up after so many that were refused for a moment */
+
 struct coordinator;
 struct member;
 
@@ -70,6 +74,7 @@ struct conn {
 	struct member *member;
 	enum wait wait; /* a command that waits for a result */
 	uint32_t wait_flags, wait_files;
+	uint32_t attempts; /* that its request has had part in */
 	bool watches, keeps; /* a command that hears MSG_ENDING; and brings the job back */
 };
 
@@ -121,7 +126,7 @@ struct store {
 struct outcome { /* of the last checkpoint that was tried */
 	bool any;
 	int error;
-	uint32_t number, processes;
+	uint32_t number, processes, attempts;
 	uint64_t bytes, pause_ns, phase_ns[STATE_COUNT];
 	uint64_t contents_bytes;
 	uint32_t contents;
@@ -154,6 +159,7 @@ struct coordinator {
 	enum state state;
 	size_t missing; /* members that have not done the phase */
 	uint32_t round, suspend_round, retries;
+	uint32_t attempts, interval_attempts;
 	uint64_t state_since_ns, started_ns, foreign_since_ns;
 	uint64_t phase_ns[STATE_COUNT]; /* of the checkpoint under way, or of the restart: what each state took */
 	uint32_t flags; /* of msg_checkpoint, of the checkpoint under way */
@@ -194,9 +200,11 @@ void member_kill_all(struct coordinator *c);
 void member_name(const struct member *m, char *buf, size_t size);
 
 /* conduct.c */
-void conduct_request(struct coordinator *c);
 void conduct_check(struct coordinator *c);
 void conduct_suspend_member(struct member *m);
+void conduct_enter(struct coordinator *c, enum state to, uint32_t round);
+void conduct_move(struct coordinator *c, enum state to);
+void conduct_resume_all(struct coordinator *c, int reason);
 void conduct_fail(struct coordinator *c, int error, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void conduct_end(struct coordinator *c, uint32_t reason);
 void conduct_retry(uv_timer_t *timer);
@@ -212,6 +220,18 @@ void conduct_restoring(struct coordinator *c);
 void conduct_left(struct member *m);
 bool conduct_any_more(struct coordinator *c); /* somebody's DRAIN was not the last */
 void conduct_sum(struct coordinator *c);
+
+bool conduct_takes_names(const struct member *m);
+
+/* conduct_again.c */
+void conduct_request(struct coordinator *c);
+/* From IDLE and from AGAIN. False: nobody wants one. */
+bool conduct_attempt(struct coordinator *c);
+void conduct_outcome(struct coordinator *c, int error);
+void conduct_take_back(struct coordinator *c, enum state to, int error, const char *text);
+/* False: it is to fail; the error is not one of a moment, or everybody's attempts are used up. */
+bool conduct_again(struct coordinator *c, int error, const char *text);
+void conduct_check_again(struct coordinator *c);
 
 /* conduct_silent.c */
 void conduct_look_at_silent(struct coordinator *c);
@@ -252,6 +272,8 @@ void command_tell_ending(struct coordinator *c);
 void command_progress(uv_timer_t *timer);
 json_t *command_status(struct coordinator *c);
 bool command_wanted(struct coordinator *c, uint32_t *ret_flags, uint32_t *ret_files);
+/* Does somebody wait whose request has had fewer attempts than that? */
+bool command_waits(const struct coordinator *c, uint32_t attempts);
 
 /* run.c */
 void run_check_leave(struct coordinator *c);

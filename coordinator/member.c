@@ -195,6 +195,8 @@ void member_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t
 			conduct_report(m, &done);
 		break;
 	case MSG_NAMES:
+		if (!conduct_takes_names(m))
+			break;
 		r = names_add(k->c, m, data, length);
 		member_name(m, name, sizeof(name));
 		if (r < 0)

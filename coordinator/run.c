@@ -79,7 +79,7 @@ static void run_interval(uv_timer_t *timer)
 {
 	struct coordinator *c = container_of(timer, struct coordinator, interval_timer);
 
-	c->interval_due = c->state == STATE_IDLE;
+	c->interval_due |= c->state == STATE_IDLE || c->state == STATE_AGAIN;
 	conduct_request(c);
 }
 

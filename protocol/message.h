@@ -177,11 +177,13 @@ struct msg_checkpoint_result {
 	uint32_t text_length;
 	uint32_t contents; /* files whose content was saved, and the data in them */
 	uint64_t contents_bytes;
+	uint32_t attempts; /* that this request had part in; pause_ns is of the last one */
+	uint32_t reserved;
 };
 
 struct msg_checkpoint_progress {
-	uint32_t phase;
-	uint32_t round;
+	uint32_t phase; /* PHASE_NONE: another attempt is to come, .. */
+	uint32_t round; /* .. after so many */
 	uint32_t processes;
 	uint32_t reported; /* of them have done the phase */
 	uint64_t bytes_done;
@@ -227,7 +229,7 @@ _Static_assert(sizeof(struct msg_names) == 8, "wire format");
 _Static_assert(sizeof(struct msg_name) == 8, "wire format");
 _Static_assert(sizeof(struct msg_progress) == 16, "wire format");
 _Static_assert(sizeof(struct msg_checkpoint) == 8, "wire format");
-_Static_assert(sizeof(struct msg_checkpoint_result) == 48, "wire format");
+_Static_assert(sizeof(struct msg_checkpoint_result) == 56, "wire format");
 _Static_assert(sizeof(struct msg_checkpoint_progress) == 32, "wire format");
 _Static_assert(sizeof(struct msg_restart_result) == 24, "wire format");
 _Static_assert(sizeof(struct msg_watch) == 8, "wire format");

@@ -12,7 +12,8 @@
  * The same bytes go into the image as a note, for inspection, and are handed to the hook that re-creates.
  *
  * Errors. A hook returns 0 or -errno. Before it returns an error it says the cause once with fermata_fail(), naming the object
- * (fd 7, QP 0x11, path) and the remedy; the checkpoint fails, the job goes on, the user reads that text.
+ * (fd 7, QP 0x11, path) and the remedy; the checkpoint fails, the job goes on, the user reads that text. -EAGAIN says that the program itself is
+ * about to change it (a queue to be read, a connection to be accepted): all is tried again some moments later, a few times.
  */
 #pragma once
 

@@ -183,6 +183,13 @@ void agent_do(struct link *l, uint32_t phase)
 	agent_done(l, &p, 0, "", NULL, 0);
 }
 
+void agent_refuse(struct link *l, uint32_t phase, int error)
+{
+	struct msg_phase p = agent_phase(l, phase);
+
+	agent_done(l, &p, error, "fd 7 is busy", NULL, 0);
+}
+
 void agents_do(struct link *l, size_t count, uint32_t phase)
 {
 	for (size_t i = 0; i < count; i++)

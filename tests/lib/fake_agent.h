@@ -52,6 +52,8 @@ void agent_done(struct link *l, const struct msg_phase *p, int status, const cha
 		uint32_t count);
 /* Takes the phase and says that it went well; WRITE makes the image. */
 void agent_do(struct link *l, uint32_t phase);
+/* Takes the phase and says no: "fd 7 is busy". */
+void agent_refuse(struct link *l, uint32_t phase, int error);
 /* All of SUSPEND to WRITE. */
 void agents_do_checkpoint(struct link *l, size_t count);
 /* QUIESCE to WRITE. */
