@@ -34,7 +34,7 @@ int event_inotify_check(const struct fermata_desc *d)
 	raw_ioctl(d->fd, FIONREAD, &unread);
 	if (!unread)
 		return 0;
-	return fermata_fail(-EOPNOTSUPP, "fd %d (inotify) has %d bytes of events that nobody has read, which cannot be saved: try again when "
+	return fermata_fail(-EAGAIN, "fd %d (inotify) has %d bytes of events that nobody has read, which cannot be saved: try again when "
 			    "the program has read them", d->fd, unread);
 }
 

@@ -85,8 +85,8 @@ int verbs_events_settle(struct shadow_context *c)
 	if (!verbs_channel_readable(c->ex.context.async_fd))
 		return 0;
 	if (!verbs_backend.softrdma_async_raise)
-		return fermata_fail(-EOPNOTSUPP, "there is an asynchronous event on %s (fd %d) that the program has not read, which cannot "
-				    "be saved yet", c->device->pub.name, c->ex.context.async_fd);
+		return fermata_fail(-EAGAIN, "there is an asynchronous event on %s (fd %d) that the program has not read, which cannot "
+				    "be saved yet: try again when it has", c->device->pub.name, c->ex.context.async_fd);
 	while (!r && verbs_async_take(c, &event) > 0)
 		r = note(c, &event);
 	told = raise_all(c);

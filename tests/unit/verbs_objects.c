@@ -50,7 +50,7 @@ static int run(const struct object *o)
 	alarm(40);
 	o->make();
 	r = fake_host_checkpoint(&plugin_verbs);
-	if (!!r != !!o->refused || (r && (r != -EOPNOTSUPP || !strstr(fake_host_failure(), o->refused)))) {
+	if (!!r != !!o->refused || (r && ((r != -EOPNOTSUPP && r != -EAGAIN) || !strstr(fake_host_failure(), o->refused)))) {
 		fprintf(stderr, "%s: checkpoint: %d: %s\n", o->name, r, fake_host_failure());
 		return 1;
 	}
