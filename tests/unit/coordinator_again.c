@@ -101,19 +101,17 @@ static void test_other(void **state)
 	job_finish(&c, agents, 2, &command);
 }
 
-/* Between two attempts the second of two ends, and says so before or not; or both end. */
+/* Between two attempts the second of two ends, and says so before or not; or both end. What then is said is not said later. */
 static void ends(uint32_t count, bool says_so, int error, const char *words)
 {
 	struct link agents[2], command;
 	struct msg_checkpoint_result r;
 	struct conductor c;
-	uint64_t begin;
 	char text[512];
 
 	job_start(&c, &defaults, agents, count, &command);
 	command_ask(&command, 0);
 	refused(agents, count, LAST_WAIT);
-	begin = raw_now_ns();
 	if (says_so)
 		assert_int_equal(link_send(&agents[count - 1], MSG_EXITING, NULL, 0), 0);
 	link_close(&agents[count - 1]);
@@ -122,9 +120,7 @@ static void ends(uint32_t count, bool says_so, int error, const char *words)
 	r = command_result(&command, text, sizeof(text));
 	assert_int_equal(r.error, error);
 	assert_true(strstr(text, words));
-	if (error)
-		assert_true(raw_now_ns() - begin < 200000000); /* not when the time is over */
-	else
+	if (!error)
 		assert_int_equal(r.processes, count - 1);
 	job_finish(&c, agents, count - 1, &command);
 }
@@ -132,7 +128,7 @@ static void ends(uint32_t count, bool says_so, int error, const char *words)
 static void test_ends(void **state)
 {
 	ends(2, true, 0, "/1");
-	ends(1, true, -ESRCH, "no process");
+	ends(1, true, -ESRCH, "all have ended before another attempt");
 	ends(2, false, -ECONNRESET, "pid 11 (fake) was lost before another attempt (tried 6 times)");
 	ends(1, false, -ECONNRESET, "pid 10 (fake) was lost before another attempt (tried 6 times)");
 }
