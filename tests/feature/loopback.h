@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A port for a listener that is bound to again after a restart: below those that the kernel hands out, or a connection of another test
- * might have got it meanwhile.
+ * might have got it meanwhile. And below those of harness.py (free_port).
  */
 #pragma once
 
@@ -17,7 +17,7 @@ static void bind_loopback(int fd, struct sockaddr_in *ret)
 	CHECK(fd >= 0);
 	for (unsigned int i = 0; r && i < 100; i++) {
 		*ret = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-		ret->sin_port = htons((uint16_t)(10000 + ((unsigned int)getpid() * 7 + i) % 20000));
+		ret->sin_port = htons((uint16_t)(10000 + ((unsigned int)getpid() * 7 + i) % 12000));
 		r = bind(fd, (struct sockaddr *)ret, sizeof(*ret));
 		CHECK(!r || errno == EADDRINUSE);
 	}
