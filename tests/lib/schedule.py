@@ -35,7 +35,7 @@ EVERYWHERE = ['threads', 'fork_tree', 'sockets']
 class Item:
     """One test process: it prints a result for each of its tests."""
 
-    def __init__(self, suite, argv, identity='user', exclusive=False, limit=900):
+    def __init__(self, suite, argv, identity='user', exclusive=False, limit=1800):
         self.suite, self.argv, self.identity, self.exclusive, self.limit = suite, argv, identity, exclusive, limit
 
 
