@@ -164,6 +164,10 @@ bool wrap_timer_any(void); /* the program has made one */
 void wrap_timer_forked(void);
 long wrap_timer_syscall(long nr, const long *args);
 
+/* ---- wrap_mqueue.c ---- */
+void wrap_mqueue_forked(void);
+int wrap_mqueue_refuse(void); /* 0, or -errno of a process that has a thread which cannot be stopped */
+
 /* ---- wrap_semaphore.c ---- */
 void wrap_undo_init(void);
 void wrap_undo_forked(void);

@@ -101,7 +101,8 @@ int content_note_mapping(const struct maps *m, const struct image_mapping *v)
 static bool has_content(int fd)
 {
 	static const uint32_t kernel[] = { PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC,
-					   TRACEFS_MAGIC, SECURITYFS_MAGIC, BPF_FS_MAGIC, HUGETLBFS_MAGIC, SELINUX_MAGIC, 0x62656570 /* configfs */ };
+					   TRACEFS_MAGIC, SECURITYFS_MAGIC, BPF_FS_MAGIC, HUGETLBFS_MAGIC, SELINUX_MAGIC, 0x62656570 /* configfs */,
+					   0x19800202 /* mqueue: plugins/mqueue/ */ };
 	struct statfs s;
 
 	if (RAW2(SYS_fstatfs, fd, &s) < 0)

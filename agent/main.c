@@ -144,6 +144,7 @@ static void fork_child(void)
 	wrap_timer_forked();
 	wrap_inotify_forked();
 	wrap_undo_forked();
+	wrap_mqueue_forked();
 	drop_link();
 	fork_plugins(offsetof(struct fermata_plugin, fork_child));
 	if (!agent.active)

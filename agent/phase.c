@@ -190,6 +190,9 @@ static void restart_done(void)
 	r = thread_watch_start(watch_restarted);
 	if (r)
 		log_error("process %u cannot be checkpointed again: no new thread (errno %d)", agent.pid, -r);
+	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
+		if ((*p)->watched)
+			(*p)->watched();
 	if (pause) /* to this thread, which so does not come past here before the process is told to go on */
 		RAW3(SYS_tgkill, agent.pid, raw_gettid(), SIGSTOP);
 	stopped = false;
@@ -289,6 +292,8 @@ static int take_idle(const struct msg_phase *m, int status)
 {
 	if (!status && m->phase != PHASE_SUSPEND)
 		status = fermata_fail(-EPROTO, "the coordinator asks for phase %u of a process that runs", m->phase);
+	if (!status)
+		status = wrap_mqueue_refuse();
 	if (!status)
 		status = stop_threads();
 	if (!status) {

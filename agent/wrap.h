@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -87,6 +88,10 @@
 	X(int, msgget, (key_t, int))                                                                               \
 	X(int, semctl, (int, int, int, ...))                                                                       \
 	X(int, semop, (int, struct sembuf *, size_t))                                                              \
+	/* POSIX message queues (wrap_mqueue.c) */                                                                 \
+	X(mqd_t, mq_open, (const char *, int, ...))                                                                \
+	X(int, mq_unlink, (const char *))                                                                          \
+	X(int, mq_notify, (mqd_t, const struct sigevent *))                                                        \
 	/* the device's threads (device_thread.c, device_pthread.c) */                                             \
 	X(int, clone, (int (*)(void *), void *, int, void *, ...))                                                 \
 	X(int, pthread_create, (pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))                   \

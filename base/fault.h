@@ -35,6 +35,7 @@
 	X(IMAGE_BEFORE_SYNC, "image-before-sync")                     \
 	X(TIMER_IDS_ASKED, "timer-ids-asked")                         \
 	X(SOCKET_IN_PUT_BACK, "socket-in-put-back")                   \
+	X(MQUEUE_TAKEN_OUT, "mqueue-taken-out")                       \
 	X(CONTENT_IN_COPY, "content-in-copy")                         \
 	X(RESTART_FILES_STAGED, "restart-files-staged")               \
 	X(RESTART_FILES_IN_COMMIT, "restart-files-in-commit")

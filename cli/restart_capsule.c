@@ -27,6 +27,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -149,6 +150,16 @@ static void tell(int socket, uint32_t word, int32_t pid, int32_t value)
 
 /* ---- init ---- */
 
+/* Where the host shows its POSIX message queues as files, the capsule shows its own. */
+static void mount_mqueue(void)
+{
+	struct statfs s;
+
+	if (statfs("/dev/mqueue", &s) == 0 && s.f_type == 0x19800202 /* MQUEUE_MAGIC */ &&
+	    mount("mqueue", "/dev/mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+		warn("/dev/mqueue shows the queues of this host, not those of the job");
+}
+
 static int mount_proc(void)
 {
 	if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0) {
@@ -163,6 +174,7 @@ static int mount_proc(void)
 		      " (docker: --security-opt systempaths=unconfined)");
 		return err;
 	}
+	mount_mqueue();
 	return 0;
 }
 

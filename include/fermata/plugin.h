@@ -89,7 +89,8 @@ struct fermata_plugin {
 	int (*recreate)(const void *record, size_t len); /* restart; may publish names */
 	int (*reconnect)(void);	      /* restart; names can be resolved */
 	int (*refill)(void);	      /* restart; all peers are connected */
-	void (*restarted)(void);      /* restart; last call before the program's threads go on */
+	void (*restarted)(void);      /* restart; every peer is through with refill */
+	void (*watched)(void);	      /* restart; the watch thread has closed its copies of the program's descriptors. Last call before the program's threads go on */
 
 	/*
 	 * Files of a device that its library stands in for. Called from the wrappers of open, write, fstat and close, in the program's threads
@@ -197,6 +198,20 @@ int fermata_undo_noted(unsigned int nth, struct fermata_undo *ret);
 int fermata_cleared_noted(int id, unsigned int nth, struct fermata_undo *ret); /* since_ns: when this process last set its value */
 void fermata_undo_forget(int id);
 void fermata_undo_restarted(void);
+
+/*
+ * POSIX message queues. name: the @nth name (without its slash) that the program has opened and not unlinked; 1, 0 past the last, -errno, said. forget: there is no such queue. What a
+ * registration (mq_notify) for the queue of that inode carries: 1, or 0: it is not known.
+ */
+struct fermata_mqueue_notify {
+	int32_t notify; /* SIGEV_SIGNAL, SIGEV_NONE */
+	int32_t signal;
+	uint64_t value;
+};
+int fermata_mqueue_name(unsigned int nth, const char **ret);
+void fermata_mqueue_forget(const char *name);
+int fermata_mqueue_notify_noted(uint64_t ino, struct fermata_mqueue_notify *ret);
+void fermata_mqueue_notify_note(uint64_t ino, const struct fermata_mqueue_notify *what);
 
 /* The program's process id; the same before and after a restart. */
 uint32_t fermata_pid(void);

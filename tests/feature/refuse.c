@@ -7,6 +7,7 @@
 
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <mqueue.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
@@ -45,7 +46,7 @@ static int stale_epoll(void)
 
 static int set;
 static pid_t helper;
-static char part[32], what[96]; /* what: that the refusal has to say, where it is not "fd N" */
+static char part[32], queue[32], what[128]; /* what: that the refusal has to say, where it is not "fd N" */
 
 /* Shared memory, of which only the beginning is mapped. */
 static int mapped_part(void)
@@ -82,6 +83,24 @@ static int struck_semaphore(void)
 	return 0;
 }
 
+/* libc tells of a message by a thread of its own, which takes no signal. */
+static void on_message(union sigval value)
+{
+	(void)value;
+}
+
+static int thread_notified(void)
+{
+	struct sigevent e = { .sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_message };
+	int fd;
+
+	snprintf(queue, sizeof(queue), "/feature-%d", getpid());
+	fd = mq_open(queue, O_RDWR | O_CREAT | O_EXCL, 0600, NULL);
+	CHECK(fd >= 0 && mq_notify(fd, &e) == 0);
+	snprintf(what, sizeof(what), "process %d has been notified of messages by a thread (mq_notify with SIGEV_THREAD)", getpid());
+	return fd;
+}
+
 /* A question to the kernel whose answer is not read. */
 static int unread_netlink(void)
 {
@@ -99,6 +118,8 @@ static void remove_all(void)
 {
 	if (helper)
 		CHECK(kill(helper, SIGKILL) == 0 && waitpid(helper, NULL, 0) == helper && semctl(set, 0, IPC_RMID) == 0);
+	if (*queue)
+		CHECK(mq_unlink(queue) == 0);
 	if (*part)
 		CHECK(shm_unlink(part) == 0);
 }
@@ -115,6 +136,8 @@ static int make(const char *kind)
 		return leased_file();
 	if (strcmp(kind, "netlink") == 0)
 		return unread_netlink();
+	if (strcmp(kind, "thread_notified") == 0)
+		return thread_notified();
 	if (strcmp(kind, "struck_semaphore") == 0)
 		return struck_semaphore();
 	feature_fail("unknown kind %s", kind);

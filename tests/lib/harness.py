@@ -293,6 +293,9 @@ class Job:
             listed = self.cwd / kind
             for number in listed.read_text().split() if listed.exists() else []:
                 function(int(number))
+        listed = self.cwd / 'names'
+        for name in listed.read_text().split() if listed.exists() else []:
+            libc.mq_unlink(name.encode())
 
     def clean(self):
         self.kill_all()

@@ -27,7 +27,7 @@ SPECIAL_MODES = {
     'verbs_late': 'continue,restart,rounds,random',
     'verbs_mesh': 'continue,restart,rounds,random',
 }
-REFUSED = ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'netlink', 'lease']
+REFUSED = ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'thread_notified', 'netlink', 'lease']
 # Run by root and in a bare user namespace as well.
 EVERYWHERE = ['threads', 'fork_tree', 'sockets']
 
