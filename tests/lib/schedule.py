@@ -29,7 +29,7 @@ SPECIAL_MODES = {
 }
 REFUSED = ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'thread_notified', 'netlink', 'lease']
 # Run by root and in a bare user namespace as well.
-EVERYWHERE = ['threads', 'fork_tree', 'sockets']
+EVERYWHERE = ['threads', 'fork_tree', 'sockets', 'semaphores', 'message_queues', 'posix_queues']
 
 
 class Item:
