@@ -78,7 +78,7 @@ static void pass_back(void)
 {
 	for (;;) {
 		CHECK(op(keyed, TO, -1, 0) == 0);
-		for (int i = 0; i < 20; i++)
+		for (int i = 0; i < 300; i++)
 			CHECK(op(keyed, LOCK, -1, SEM_UNDO) == 0 && value(keyed, LOCK) == 0 && op(keyed, LOCK, 1, SEM_UNDO) == 0);
 		CHECK(op(keyed, FRO, 1, 0) == 0);
 	}
