@@ -77,6 +77,7 @@ struct stop_thread {
 	_Atomic uint64_t state; /* epoch << 32 | enum stop_state */
 	struct image_thread record;
 	const void *fxsave; /* in its signal frame */
+	bool by_setxid; /* asked by SIGSETXID, too */
 	/* the system call that the thread was in when it was asked to stop; number -1: none */
 	long call, args[6];
 	uint64_t call_sp, call_pc;
@@ -139,6 +140,8 @@ void environment_restarted(void);
 char *environment_entry(char *entry); /* as a program that is begun now has to get it */
 
 /* ---- pending.c: signals that wait for the process or a thread of it ---- */
+/* The signals of line @name ("ShdPnd", "SigPnd", "SigBlk") of thread @tid's status (0: the caller's); 0 if it is gone. One thread at a time. */
+uint64_t pending_status(uint32_t tid, const char *name);
 int pending_record(void);    /* while stopped: takes them out */
 int pending_give_back(void); /* what it has taken */
 uint64_t pending_mask(void); /* bit N - 1: signal N waits for the process */

@@ -61,8 +61,7 @@ static int take_one(uint32_t tid, uint64_t set)
 	return 0;
 }
 
-/* The signals of line @name ("ShdPnd", "SigPnd") of thread @tid (0: the caller) but for ours. */
-static uint64_t mask_of(uint32_t tid, const char *name)
+uint64_t pending_status(uint32_t tid, const char *name)
 {
 	uint64_t v = 0;
 	char path[64];
@@ -79,7 +78,13 @@ static uint64_t mask_of(uint32_t tid, const char *name)
 		;
 	for (; (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'f'); p++)
 		v = v << 4 | (uint64_t)(*p <= '9' ? *p - '0' : *p - 'a' + 10);
-	return v & ~(1ull << (agent.signal - 1));
+	return v;
+}
+
+/* The signals of line @name of thread @tid (0: the caller) but for ours. */
+static uint64_t mask_of(uint32_t tid, const char *name)
+{
+	return pending_status(tid, name) & ~(1ull << (agent.signal - 1));
 }
 
 static int take_process(uint64_t set)

@@ -3,7 +3,7 @@
  * Stopping and releasing the program's threads. Owns our signal, and the word that stopped threads wait on. (Their slots: stop_table.c.)
  *
  * The watch thread queues our signal to each thread with the number of its slot and of this stop (epoch) as the value. The handler
- * runs with all signals blocked and does one of four things:
+ * runs with all signals blocked, libc's own too, and does one of four things:
  *
  *   - the epoch is not the present one (a late signal of an attempt that was given up): return, the interrupted call goes on;
  *   - the thread is between fermata_enter and fermata_leave: note the value, return; leave sends it again to itself;
@@ -28,6 +28,8 @@
  * waited for (nothing blocks in between), everybody is let go for a moment, and the next attempt, with another epoch, waits twice as
  * long. Nobody writes to a slot of an attempt that is over. So is one in which a stopped thread holds a lock that a restart may need (libc_state.c).
  *
+ * A thread that is still ASKED after a while, and blocks our signal but not libc's SIGSETXID, is asked by that (stop_setxid.c).
+ *
  * Threads of a device's library are passed over (device_thread.c). One that is being made may be asked before it is known as such; it blocks
  * our signal, and its slot becomes GONE.
  *
@@ -44,6 +46,7 @@
 #include "agent/device.h"
 #include "agent/libc.h"
 #include "agent/stop_lend.h"
+#include "agent/stop_setxid.h"
 #include "agent/stop_table.h"
 #include "agent/wrap.h"
 #include "base/fault.h"
@@ -91,7 +94,13 @@ static void handler(int sig, siginfo_t *info, void *context)
 	struct stop_thread *t, note = { .call = -1 };
 	bool restarted;
 
-	(void)sig;
+	if (unlikely(sig == LIBC_SIGNAL_SETXID)) {
+		if (info->si_code != SI_QUEUE) {
+			stop_setxid_pass(sig, info, context);
+			return;
+		}
+		stop_setxid_taken();
+	}
 	if (info->si_code != SI_QUEUE || !epoch || epoch_in_force() != epoch) {
 		call_continue(context, &note, false);
 		return;
@@ -129,7 +138,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	call_continue(context, &note, restarted);
 }
 
-static int ask(struct stop_thread *t, uint32_t slot, uint32_t epoch)
+static int ask(int tid, uint32_t slot, uint32_t epoch, int sig)
 {
 	siginfo_t info;
 
@@ -137,21 +146,22 @@ static int ask(struct stop_thread *t, uint32_t slot, uint32_t epoch)
 	info.si_code = SI_QUEUE;
 	info.si_pid = (int)agent.pid;
 	info.si_value.sival_ptr = (void *)((uint64_t)epoch << 32 | slot);
-	return (int)RAW4(SYS_rt_tgsigqueueinfo, agent.pid, t->tid, agent.signal, &info);
+	return (int)RAW4(SYS_rt_tgsigqueueinfo, agent.pid, tid, sig, &info);
 }
 
 /* The slow path of fermata_leave: the stop that was put off comes now. */
 void fermata_stop_here(void)
 {
 	uint32_t slot = fermata_thread.pending - 1, epoch = fermata_thread.reserved;
-	struct stop_thread self = { .tid = raw_gettid() };
+	int tid = raw_gettid();
 
 	fermata_thread.pending = 0;
 	if (epoch_in_force() == epoch)
-		ask(&self, slot, epoch);
+		ask(tid, slot, epoch, stop_slot_at(slot)->by_setxid ? LIBC_SIGNAL_SETXID : agent.signal);
 }
 
 struct pass {
+	bool quiet; /* nobody has answered for a while */
 	uint32_t asked, waiting;
 	int error;
 };
@@ -160,9 +170,10 @@ static int ask_slot(struct pass *pass, struct stop_thread *t, uint32_t slot)
 {
 	int r;
 
+	t->by_setxid = false;
 	stop_slot_set(t, STOP_ASKED);
 	call_note(t);
-	r = ask(t, slot, stop.epoch);
+	r = ask(t->tid, slot, stop.epoch, agent.signal);
 	stop.no_signals |= r == -EAGAIN;
 	if (r == -ESRCH)
 		stop_slot_set(t, STOP_GONE);
@@ -171,6 +182,22 @@ static int ask_slot(struct pass *pass, struct stop_thread *t, uint32_t slot)
 	else
 		pass->asked++;
 	return 0;
+}
+
+/* It has not come to its end yet. */
+static int pass_waiting(struct pass *pass, struct stop_thread *t, uint32_t slot, enum stop_state state)
+{
+	if (stop_is_zombie(t->tid)) {
+		stop_slot_set(t, STOP_GONE);
+		return 0;
+	}
+	pass->waiting++;
+	if (!pass->quiet || state != STOP_ASKED || t->by_setxid || !stop_setxid_needed(t->tid))
+		return 0;
+	t->by_setxid = true;
+	if ((pass->error = stop_setxid_take()) == 0)
+		ask(t->tid, slot, stop.epoch, LIBC_SIGNAL_SETXID); /* it may have ended: the next pass sees it */
+	return pass->error;
 }
 
 /* One entry of /proc/self/task. */
@@ -196,13 +223,7 @@ static int pass_task(const char *name, void *arg)
 
 		if (state == STOP_AGAIN)
 			return ask_slot(pass, t, slot);
-		if (state == STOP_ASKED || state == STOP_ENTERED) {
-			if (stop_is_zombie(tid))
-				stop_slot_set(t, STOP_GONE);
-			else
-				pass->waiting++;
-		}
-		return 0;
+		return state == STOP_ASKED || state == STOP_ENTERED ? pass_waiting(pass, t, slot, state) : 0;
 	}
 	if (stop_is_zombie(tid))
 		return 0;
@@ -231,6 +252,7 @@ static void name_the_missing(void)
 static int attempt(uint64_t limit)
 {
 	struct timespec nap = { 0, 2000000 };
+	bool quiet = false;
 
 	stop.epoch = stop.epoch < UINT32_MAX >> 1 ? stop.epoch + 1 : 1;
 	stop_table_clear();
@@ -239,7 +261,7 @@ static int attempt(uint64_t limit)
 	atomic_store(&stop.word, stop.epoch << 1);
 	for (;;) {
 		uint32_t seen = atomic_load(&stop.events);
-		struct pass pass = { 0 };
+		struct pass pass = { .quiet = quiet };
 		int r = raw_dir_each("/proc/self/task", pass_task, &pass);
 
 		if (r < 0)
@@ -248,7 +270,7 @@ static int attempt(uint64_t limit)
 			return libc_probe() ? 0 : -EAGAIN;
 		if (raw_now_ns() > limit)
 			return -EAGAIN;
-		raw_futex((uint32_t *)&stop.events, FUTEX_WAIT_PRIVATE, seen, &nap, 0);
+		quiet = raw_futex((uint32_t *)&stop.events, FUTEX_WAIT_PRIVATE, seen, &nap, 0) == -ETIMEDOUT;
 	}
 }
 
@@ -331,15 +353,30 @@ void stop_forked(void)
 	stop_table_clear();
 }
 
+/*
+ * libc's sigaction sets the restorer, but lets nobody block the two signals that it has for itself; blocked they are, or a stopped thread would be cancelled, and
+ * leave, or be asked twice.
+ */
+static int mask_all(void)
+{
+	struct image_sigaction sa;
+	int r = (int)RAW4(SYS_rt_sigaction, agent.signal, NULL, &sa, RAW_SIGSET_SIZE);
+
+	sa.mask = ~0ull;
+	return r ? r : (int)RAW4(SYS_rt_sigaction, agent.signal, &sa, NULL, RAW_SIGSET_SIZE);
+}
+
 int stop_init(void)
 {
-	/* glibc's sigaction sets the restorer; ours is hidden behind wrap_signal.c, so the real one is called. */
+	/* hidden behind wrap_signal.c, so the real ones are called */
 	struct sigaction sa = { .sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART };
 	sigset_t ours;
+	int r;
 
-	sigfillset(&sa.sa_mask);
 	if (real.sigaction(agent.signal, &sa, NULL))
 		return -errno;
+	if ((r = mask_all()) < 0)
+		return r;
 	sigemptyset(&ours); /* a parent may have left it blocked over exec */
 	sigaddset(&ours, agent.signal);
 	return -real.pthread_sigmask(SIG_UNBLOCK, &ours, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Timers that call a function in a new thread (SIGEV_THREAD). libc's own helper thread has all signals blocked for good, ours too: it could not
- * be stopped. So the helper is one of ours: a thread of the program like libc's, made with the first such timer, to which the kernel sends each of them
+ * Timers that call a function in a new thread (SIGEV_THREAD). libc's own helper thread has all signals blocked for good, ours too, and
+ * its timers' kernel numbers are its secret. So the helper is one of ours: a thread of the program like libc's, made with the first such timer,
+ * to which the kernel sends each of them
  * (SIGEV_THREAD_ID, with the signal that libc has reserved for it); it differs in leaving our signal open. What timer_create gives the program is
  * then the kernel's number, with which all other calls of libc work.
  *
@@ -12,12 +13,12 @@
 #include <string.h>
 
 #include "agent/agent.h"
+#include "agent/libc.h"
 #include "agent/timer_thread.h"
 #include "agent/wrap.h"
 #include "base/lock.h"
 
 #define SIGNAL_TIMER 32 /* glibc's SIGTIMER: nobody else can use it */
-#define SIGNAL_SETXID 33 /* glibc's, too: every thread has to take it */
 #define HELPER_STACK 65536
 
 struct called {
@@ -37,7 +38,7 @@ static struct {
 /* In these threads all of the program's signals are blocked, as in libc's. */
 static uint64_t set_mask(uint64_t open)
 {
-	uint64_t mask = ~(open | 1ull << (agent.signal - 1) | 1ull << (SIGNAL_SETXID - 1)), old = 0;
+	uint64_t mask = ~(open | 1ull << (agent.signal - 1) | 1ull << (LIBC_SIGNAL_SETXID - 1)), old = 0;
 
 	raw_sigprocmask(SIG_SETMASK, &mask, &old);
 	return old;

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <aio.h>
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
@@ -46,6 +47,7 @@
 	X(int, clock_nanosleep, (clockid_t, int, const struct timespec *, struct timespec *))                      \
 	X(int, thrd_sleep, (const struct timespec *, struct timespec *))                                           \
 	X(int, usleep, (useconds_t))                                                                               \
+	X(int, aio_suspend, (const struct aiocb *const[], int, const struct timespec *))                           \
 	X(int, semtimedop, (int, struct sembuf *, size_t, const struct timespec *))                                \
 	X(long, syscall, (long, ...))                                                                              \
 	/* descriptors of ours cannot be closed, the device's are noted (wrap_fd.c) */                             \

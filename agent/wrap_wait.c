@@ -65,6 +65,19 @@ EXPORT int usleep(useconds_t us)
 	return WAIT_NOTED((uint64_t)us * 1000u, real.usleep(us));
 }
 
+EXPORT int aio_suspend(const struct aiocb *const list[], int n, const struct timespec *timeout)
+{
+	WRAP_READY(aio_suspend);
+	if (!timeout)
+		return real.aio_suspend(list, n, timeout);
+	return WAIT_NOTED(wait_ns(timeout), real.aio_suspend(list, n, timeout));
+}
+
+EXPORT int aio_suspend64(const struct aiocb64 *const list[], int n, const struct timespec *timeout)
+{
+	return aio_suspend((const struct aiocb *const *)list, n, timeout);
+}
+
 EXPORT int semtimedop(int id, struct sembuf *ops, size_t n, const struct timespec *timeout)
 {
 	WRAP_READY(semtimedop);

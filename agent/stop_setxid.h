@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Threads that block our signal: between stop.c and stop_setxid.c. */
+#pragma once
+
+#include <signal.h>
+#include <stdbool.h>
+
+bool stop_setxid_needed(int tid);      /* the thread blocks our signal, and not SIGSETXID */
+int stop_setxid_take(void);	       /* SIGSETXID calls our handler from now on; 0 or -errno */
+void stop_setxid_pass(int sig, siginfo_t *info, void *context); /* in our handler: a SIGSETXID that is not of ours */
+void stop_setxid_taken(void);	       /* in our handler: by one that is */
