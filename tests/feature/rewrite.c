@@ -32,7 +32,8 @@ static void transaction(int fd)
 	pattern_fill(page, PAGE, version[n] * PAGES + n);
 	CHECK(pwrite(fd, page, PAGE, (off_t)(n * PAGE)) == (ssize_t)PAGE);
 	CHECK(pread(journal, page, PAGE, 0) == (ssize_t)PAGE && pattern_holds(page, PAGE, (version[n] - 1) * PAGES + n));
-	CHECK(close(journal) == 0 && unlink("data-journal") == 0);
+	CHECK(close(journal) == 0);
+	CHECK(unlink("data-journal") == 0 || errno == ENOENT); /* closed, it is no file of a checkpoint: gone, if this is a restart's unlink */
 }
 
 int main(void)
