@@ -2,22 +2,29 @@
 /*
  * A process that ends by itself says so: the coordinator then knows its end from a crash, and a checkpoint that begins at that
  * moment goes on without it. A fork's child that has not registered yet says nothing: nobody misses it. Our threads hold the link only while they
- * read or write a frame, just as a phase begins. A courtesy: where the link stays busy (a signal handler may have interrupted an exec)
- * nothing is said, and at worst a checkpoint fails and can be taken again.
+ * read or write a frame, just as a phase begins; but on a busy machine they may stand there until it is their turn again. A courtesy: where the link stays
+ * busy for a second (a signal handler may have interrupted an exec) nothing is said, and at worst a checkpoint fails and can be taken again.
  */
 #include <errno.h>
+#include <time.h>
 
 #include "agent/agent.h"
 #include "agent/wrap.h"
 
-#define TRIES 2000
+#define YIELDS 2000
+#define NAPS 1000 /* of a millisecond */
 
 static bool take_link(void)
 {
-	for (int i = 0; i < TRIES; i++) {
+	const struct timespec nap = { 0, 1000000 };
+
+	for (int i = 0; i < YIELDS + NAPS; i++) {
 		if (lock_try(&agent.link_lock))
 			return true;
-		RAW0(SYS_sched_yield);
+		if (i < YIELDS)
+			RAW0(SYS_sched_yield);
+		else
+			RAW2(SYS_nanosleep, &nap, NULL);
 	}
 	return false;
 }
