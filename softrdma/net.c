@@ -121,6 +121,7 @@ void sr_net_stop(struct sr_context *ctx)
 
 void sr_net_close(struct sr_context *ctx)
 {
+	uint64_t limit = net_now() + NET_SECOND;
 	struct sr_net *net = ctx->net;
 	struct net_conn *c;
 	uint32_t i;
@@ -128,7 +129,7 @@ void sr_net_close(struct sr_context *ctx)
 	if (!net)
 		return;
 	list_each_safe(c, &net->conns, link) {
-		net_conn_close(c);
+		net_conn_close(c, limit);
 		arena_free(&ctx->arena, c->spill);
 		sr_memory.unmap(c->in, NET_IN);
 		arena_free(&ctx->arena, c);

@@ -218,7 +218,8 @@ void net_conn_up(struct net_conn *c, int dialled);
 /* The first that comes from who was dialled. */
 void net_conn_heard(struct net_conn *c);
 void net_conn_clock(struct net_conn *c, uint64_t now);
-void net_conn_close(struct net_conn *c);
+/* Of a context that is closed. What is on its way is let go until @limit_ns. */
+void net_conn_close(struct net_conn *c, uint64_t limit_ns);
 void net_hello_make(struct sr_net *net, struct net_hello *h);
 /* Events of the socket. */
 void net_conn_watch(struct net_conn *c, int out);
@@ -237,6 +238,8 @@ void net_guests_expire(struct sr_net *net, uint64_t now);
 /* net_tx.c */
 /* Sends what there is to send until the socket takes no more. */
 void net_pump(struct net_conn *c);
+/* What is begun goes to the kernel, and nothing more is begun. 0, or -errno; -EAGAIN: it takes no more now. */
+int net_hand_over(struct net_conn *c);
 /* A frame, if there is room for it and @payload bytes. NULL: there is not; else where they go. */
 char *net_frame_put(struct net_conn *c, const struct net_frame *f, uint32_t payload);
 /* What is still to be sent of @n's payload is copied: its memory may go. */
