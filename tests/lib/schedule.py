@@ -39,10 +39,11 @@ class Item:
         self.suite, self.argv, self.identity, self.exclusive, self.limit = suite, argv, identity, exclusive, limit
 
 
-def identity_prefix(identity):
+def identity_prefix(stage, identity):
     as_user = ['setpriv', f'--reuid={NOBODY}', f'--regid={NOBODY}', '--clear-groups', '--bounding-set=-all'] \
         if os.getuid() == 0 else []
-    return {'root': [], 'user': as_user, 'userns': [*as_user, 'unshare', '-Ur']}[identity]
+    return {'root': [], 'user': as_user, 'userns': [*as_user, 'unshare', '-Ur'],
+            'confined': [*as_user, stage.top / 'tests/lib/confined']}[identity]
 
 
 def identities():
@@ -62,12 +63,12 @@ class Stage:
         (self.top / 'build/examples').mkdir()
         shutil.copy(build / 'examples/late_bug', self.top / 'build/examples')
         shutil.copytree(ROOT / 'tests', self.top / 'tests', ignore=shutil.ignore_patterns('unit', 'fuzz', '*.c', '*.h'))
-        for folder in ('feature', 'rdma', 'fault'):
+        for folder in ('lib', 'feature', 'rdma', 'fault'):
             for program in (build / 'tests' / folder).glob('*'):
                 if program.is_file() and os.access(program, os.X_OK):
                     shutil.copy(program, self.top / 'tests' / folder / program.name)
         self.work = {}
-        for identity in identities():
+        for identity in [*identities(), 'confined']:
             self.work[identity] = self.top / identity
             self.work[identity].mkdir(mode=0o700)
             if os.getuid() == 0 and identity != 'root':
@@ -127,7 +128,7 @@ def rxe_items(stage):
 def run_item(options, stage, item):
     """[(status, name, seconds, text)]"""
     argv = [str(a) for a in item.argv]
-    command = [*identity_prefix(item.identity), argv[0], '--bin', str(stage.bin), '--folder',
+    command = [*identity_prefix(stage, item.identity), argv[0], '--bin', str(stage.bin), '--folder',
                str(stage.work[item.identity]), '--seed', str(options.seed), *(['--keep'] if options.keep else []),
                *(['--only', options.only] if options.only else []), *argv[1:]]
     environment = dict(os.environ, PYTHONDONTWRITEBYTECODE='1', PYTHONPATH=str(stage.top / 'tests/lib'))
