@@ -96,6 +96,8 @@ int verbs_key_known(uint32_t lkey, uint32_t rkey)
 
 	table_each(e, verbs_lkeys, lkey)
 		return 1;
+	if (!rkey) /* no key: what rxe gives a region that nobody else may reach */
+		return 0;
 	table_each(e, verbs_rkeys, rkey)
 		if (e->pid == fermata_pid())
 			return 1;

@@ -153,7 +153,7 @@ static int publish_keys(const struct shadow_context *c)
 	int r = 0;
 
 	list_each(mr, &c->mrs, link)
-		r = r ? r : key_publish(name_mr, sizeof(name_mr), &chunk, mr->pub.rkey, mr->real->rkey);
+		r = r || !mr->pub.rkey ? r : key_publish(name_mr, sizeof(name_mr), &chunk, mr->pub.rkey, mr->real->rkey);
 	if (!r && chunk.count)
 		r = fermata_publish(name_mr, sizeof(name_mr), &chunk, sizeof(chunk));
 	chunk.count = 0;

@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include "tests/rdma/provider.h"
+#include "tests/rdma/provider_vendor.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -112,12 +113,17 @@ static void begin_life(void)
 
 EXPORT struct ibv_device **ibv_get_device_list(int *num)
 {
+	struct ibv_device **list;
+
 	provider_want_libc();
 	pthread_mutex_lock(&lock);
 	load();
 	begin_life();
 	pthread_mutex_unlock(&lock);
-	return SOFT(ibv_get_device_list)(num);
+	list = SOFT(ibv_get_device_list)(num);
+	if (provider_is_vendor())
+		provider_vendor_list(list);
+	return list;
 }
 
 /* A call that makes an object out of others. */
@@ -151,16 +157,49 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	struct ibv_context *c;
 
 	provider_want_libc();
-	note(c = SOFT(ibv_open_device)(device));
+	note(c = SOFT(ibv_open_device)(provider_vendor_real(device)));
+	if (c && provider_is_vendor())
+		provider_vendor_context(c, device);
 	return c;
+}
+
+EXPORT int ibv_get_device_index(struct ibv_device *device)
+{
+	return SOFT(ibv_get_device_index)(provider_vendor_real(device));
+}
+
+EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	return SOFT(ibv_get_device_guid)(provider_vendor_real(device));
 }
 
 END(struct ibv_context, ibv_close_device)
 MAKE(struct ibv_pd, ibv_alloc_pd, (struct ibv_context *context), context, context)
 END(struct ibv_pd, ibv_dealloc_pd)
-MAKE(struct ibv_mr, ibv_reg_mr, (struct ibv_pd *pd, void *addr, size_t length, int access), pd, pd, addr, length, access)
-MAKE(struct ibv_mr, ibv_reg_mr_iova2, (struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access), pd,
-     pd, addr, length, iova, access)
+
+/* As rxe's: a region that nobody else may reach has no key for others. */
+static struct ibv_mr *region(struct ibv_mr *mr, unsigned int access)
+{
+	note(mr);
+	if (mr && !(access & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)))
+		mr->rkey = 0;
+	return mr;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	provider_want_libc();
+	known(pd);
+	return region(SOFT(ibv_reg_mr)(pd, addr, length, access), (unsigned int)access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	provider_want_libc();
+	known(pd);
+	return region(SOFT(ibv_reg_mr_iova2)(pd, addr, length, iova, access), access);
+}
+
 END(struct ibv_mr, ibv_dereg_mr)
 MAKE(struct ibv_comp_channel, ibv_create_comp_channel, (struct ibv_context *context), context, context)
 END(struct ibv_comp_channel, ibv_destroy_comp_channel)

@@ -31,6 +31,7 @@ PROGRAMS = [
     ([HERE / 'verbs_unreliable', '-r', '1', '-q', '2', '-s', '4096'], ['-n', '600']),
     ([HERE / 'verbs_unreliable', '-r', '1', '-q', '2', '-U', '-s', '2000'], ['-n', '600']),
 ]
+ALONE = [HERE / 'verbs_direct', '-g', '1', '-n', '4000']  # in a process of its own
 AS_ROOT = [PROGRAMS[i] for i in (1, 3, 4, 9, 14, 17)]
 
 
