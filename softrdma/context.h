@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The private side of softrdma: what a context's own process knows. Everything hangs off struct sr_context; there
- * is no mutable global.
+ * is no mutable global but what rdma_cm (cm.h) and the end of the process (net_end.c) need.
  */
 #pragma once
 

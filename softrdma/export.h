@@ -21,5 +21,8 @@ int softrdma_established(struct ibv_qp *qp, int now);
 /* Is anything of this context's on its way between hosts at this moment? 1: something; 0: nothing; -1: there is no network. */
 int softrdma_on_the_wire(struct ibv_context *context);
 
+/* What the library's destructor calls before and after it looks into contexts, which may not vanish meanwhile. */
+void softrdma_exit_bracket(void (*enter)(void), void (*leave)(void));
+
 /* unsupported.c: operations that answer "not supported". */
 void sr_unsupported_fill(struct verbs_context *v);

@@ -4,7 +4,7 @@
  *
  *   context opened     key and address found: the port is bound and listened at; no thread yet
  *   first QP attached  the thread begins
- *   context closed     the thread ends, all sockets are closed
+ *   context closed     the thread ends, all sockets are closed (net_end.c: also where the process ends first)
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -151,6 +151,7 @@ static int thread_need(struct sr_net *net)
 	lock_acquire(&net->ctx->lock);
 	if (!net->started) {
 		net_buffers_init(net); /* the segment is there by now */
+		net->cookie = sr_random(net->ctx);
 		err = net_thread_start(net);
 		net->started = !err;
 	}

@@ -169,7 +169,8 @@ struct sr_net {
 	int group_fd; /* net_group.c; -1: not needed yet; below: it cannot be had */
 	uint32_t group_users[NET_GROUPS]; /* ctx->lock */
 	uint8_t group_key[32];
-	_Atomic int stopping;
+	uint64_t cookie; /* net_end.c */
+	_Atomic int stopping, leaving;
 	int started;
 	/* The thread leaves the sockets to who polls. */
 	_Atomic uint32_t polls;   /* that found nothing */
@@ -218,11 +219,18 @@ void net_conn_up(struct net_conn *c, int dialled);
 /* The first that comes from who was dialled. */
 void net_conn_heard(struct net_conn *c);
 void net_conn_clock(struct net_conn *c, uint64_t now);
-/* Of a context that is closed. What is on its way is let go until @limit_ns. */
-void net_conn_close(struct net_conn *c, uint64_t limit_ns);
 void net_hello_make(struct sr_net *net, struct net_hello *h);
 /* Events of the socket. */
 void net_conn_watch(struct net_conn *c, int out);
+
+/* net_end.c */
+/* Of a context that is closed. What is on its way is let go until @limit_ns. */
+void net_conn_close(struct net_conn *c, uint64_t limit_ns);
+/* Its thread runs: the process does not end without asking it; it shall not be asked any more. */
+void net_exit_know(struct sr_net *net);
+void net_exit_forget(struct sr_net *net);
+/* By the thread: the process may be at its end. */
+void net_leave(struct sr_net *net);
 
 /* net_tcp.c */
 void net_tcp_options(int fd);
@@ -238,7 +246,7 @@ void net_guests_expire(struct sr_net *net, uint64_t now);
 /* net_tx.c */
 /* Sends what there is to send until the socket takes no more. */
 void net_pump(struct net_conn *c);
-/* What is begun goes to the kernel, and nothing more is begun. 0, or -errno; -EAGAIN: it takes no more now. */
+/* What is begun or owed goes to the kernel, and nothing more is begun. 0, or -errno; -EAGAIN: it takes no more now. */
 int net_hand_over(struct net_conn *c);
 /* A frame, if there is room for it and @payload bytes. NULL: there is not; else where they go. */
 char *net_frame_put(struct net_conn *c, const struct net_frame *f, uint32_t payload);
@@ -321,14 +329,18 @@ void net_datagram_take(struct net_conn *c, const struct net_frame *f, char *payl
 /* net_group.c: messages to groups have come. By the thread alone. */
 void net_groups_read(struct sr_net *net);
 
-/* net_thread.c */
+/* net_spawn.c */
 /* A thread that libc does not know of, on a stack of its own; its end waits for @fn's. 0 or -errno. */
 int net_thread_spawn(struct raw_thread *t, char **ret_stack, void (*fn)(void *), void *arg);
 void net_thread_join(struct raw_thread *t, char *stack);
+
+/* net_thread.c */
 int net_thread_start(struct sr_net *net);
 void net_thread_stop(struct sr_net *net);
 void net_timer_set(struct sr_net *net, uint64_t due);
 uint64_t net_now(void);
+/* The one behind @c; NULL: the first, or none. */
+struct net_conn *net_conn_next(struct sr_net *net, struct net_conn *c);
 
 /* What @length bytes from @offset of @all are. */
 void net_cut(const struct pieces *all, uint32_t offset, uint32_t length, struct pieces *ret);

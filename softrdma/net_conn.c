@@ -15,9 +15,7 @@
  *              refuses b's: a's is lower <----'   '----> adopts a's, drops its own; a word ----> a: heard
  */
 #include <errno.h>
-#include <linux/sockios.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -32,7 +30,6 @@
 #define DIAL_LONGEST_NS (4 * NET_SECOND)
 #define CROSSING_NS (250 * NET_MS)
 #define DIAL_AGAIN_NS (10 * NET_MS)
-#define LOOK_NS (2 * NET_MS)
 
 struct net_conn *net_conn_get(struct sr_net *net, const struct net_name *name)
 {
@@ -348,47 +345,4 @@ void net_conn_clock(struct net_conn *c, uint64_t now)
 	if (c->dial_limit_ns < DIAL_LONGEST_NS)
 		c->dial_limit_ns *= 2;
 	net_conn_break(c, NULL);
-}
-
-/* Nobody reads it any more; and a socket that is closed with something to be read throws away what is to be sent. False: the other end has gone. */
-static int discard(struct net_conn *c)
-{
-	long n;
-
-	do
-		n = RAW6(SYS_recvfrom, c->fd, NULL, INT32_MAX, MSG_DONTWAIT | MSG_TRUNC, 0, 0);
-	while (n > 0 || n == -EINTR);
-	return n == -EAGAIN;
-}
-
-static void let_go(struct net_conn *c, uint64_t limit_ns)
-{
-	struct timespec look = { .tv_nsec = LOOK_NS };
-	struct pollfd p = { .fd = c->fd };
-	int r, unsent = 0;
-
-	for (;;) {
-		r = net_hand_over(c);
-		if (!discard(c) || (r && r != -EAGAIN) || net_now() >= limit_ns)
-			return;
-		RAW3(SYS_ioctl, c->fd, SIOCOUTQNSD, &unsent);
-		if (!r && !unsent)
-			return;
-		p.events = (short)(POLLIN | (r ? POLLOUT : 0));
-		RAW5(SYS_ppoll, &p, 1, &look, NULL, 0);
-	}
-}
-
-/*
- * Of a datagram the program has been told that it is sent, and an acknowledgement is waited for: so all that goes to the kernel, and is
- * sent, or is left to the kernel when the time is up.
- */
-void net_conn_close(struct net_conn *c, uint64_t limit_ns)
-{
-	lock_acquire(&c->lock);
-	if (c->state == NET_UP)
-		let_go(c, limit_ns);
-	fd_close(c);
-	c->state = NET_DOWN;
-	lock_release(&c->lock);
 }

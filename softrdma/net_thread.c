@@ -2,9 +2,7 @@
 /*
  * The thread of a context that other hosts reach, its clock, and how it shares the sockets with those who poll.
  *
- * It is a bare clone, as libc need not know of it: all signals blocked, a zeroed block as thread pointer, which is enough
- * for errno. It is made by the libc's name, as this library's descriptors and mappings are, so that who interposes that sees it and knows
- * that it is a device's. It sleeps in epoll_wait until something comes or the clock says so.
+ * It sleeps in epoll_wait until something comes or the clock says so.
  *
  *   wait_fd     event | timer | listener | guests | sockets_fd
  *   sockets_fd  the connections' sockets; pollers ask it too
@@ -18,7 +16,6 @@
 
 #include <errno.h>
 #include <linux/sockios.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -28,8 +25,6 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-#define STACK (128u << 10)
-#define TLS (64u << 10)
 #define CONTENDED 8
 #define LOOK_NS NET_MS
 #define LATER_NS (NET_MS / 2)
@@ -58,7 +53,7 @@ void net_timer_set(struct sr_net *net, uint64_t due)
 
 /* ---- the clock ---- */
 
-static struct net_conn *conn_next(struct sr_net *net, struct net_conn *c)
+struct net_conn *net_conn_next(struct sr_net *net, struct net_conn *c)
 {
 	struct list *l;
 
@@ -85,7 +80,7 @@ int sr_net_idle(struct sr_context *ctx)
 	struct net_conn *c;
 	int idle = 1;
 
-	for (c = conn_next(ctx->net, NULL); c && idle; c = conn_next(ctx->net, c)) {
+	for (c = net_conn_next(ctx->net, NULL); c && idle; c = net_conn_next(ctx->net, c)) {
 		lock_acquire(&c->lock);
 		idle = is_idle(c);
 		lock_release(&c->lock);
@@ -119,7 +114,7 @@ static void tick(struct sr_net *net)
 	raw_read(net->timer_fd, &expired, sizeof(expired));
 	atomic_store(&net->timer_due, 0);
 	net_guests_expire(net, now);
-	for (c = conn_next(net, NULL); c; c = conn_next(net, c)) {
+	for (c = net_conn_next(net, NULL); c; c = net_conn_next(net, c)) {
 		lock_acquire(&c->lock);
 		conn_tick(c, now);
 		lock_release(&c->lock);
@@ -252,8 +247,12 @@ void sr_net_poll(struct sr_context *ctx)
 
 static void serve(struct sr_net *net, uint64_t tag)
 {
+	uint64_t count;
+
 	switch (tag) {
 	case NET_TAG_EVENT:
+		raw_read(net->event_fd, &count, sizeof(count));
+		net_leave(net);
 		break;
 	case NET_TAG_TIMER:
 		tick(net);
@@ -297,85 +296,11 @@ static void thread_main(void *arg)
 	}
 }
 
-/* The canary and the guard are the caller's: compiled code reads them there. */
-static void *tcb_make(char *at)
-{
-	uint64_t self = (uintptr_t)at, canary, guard;
-
-	__asm__("movq %%fs:40, %0" : "=r"(canary));
-	__asm__("movq %%fs:48, %0" : "=r"(guard));
-	memcpy(at, &self, 8);
-	memcpy(at + 16, &self, 8);
-	memcpy(at + 40, &canary, 8);
-	memcpy(at + 48, &guard, 8);
-	return at;
-}
-
 static int watch(struct sr_net *net, int fd, uint64_t tag)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = tag };
 
 	return (int)RAW4(SYS_epoll_ctl, net->wait_fd, EPOLL_CTL_ADD, fd, &ev);
-}
-
-/* At the stack's far end. */
-struct start {
-	void (*fn)(void *);
-	void *arg;
-};
-
-#ifdef BASE_SANITIZED
-static int spawn(struct raw_thread *t, struct start *start, void *tcb, char *stack_top)
-{
-	return raw_thread_spawn_apart(t, tcb, false, start->fn, start->arg, start, (size_t)(stack_top - (char *)start));
-}
-#else
-static int begin(void *arg)
-{
-	struct start *start = arg;
-
-	start->fn(start->arg);
-	return 0;
-}
-
-static int spawn(struct raw_thread *t, struct start *start, void *tcb, char *stack_top)
-{
-	const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
-			  CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
-	uint64_t all = ~0ull, old;
-	int r, err;
-
-	raw_sigprocmask(SIG_SETMASK, &all, &old); /* it begins with our mask */
-	r = clone(begin, stack_top, flags, start, &t->tid, tcb, &t->tid);
-	err = errno;
-	raw_sigprocmask(SIG_SETMASK, &old, NULL);
-	if (r >= 0)
-		return 0;
-	t->tid = 0;
-	return -err;
-}
-#endif
-
-int net_thread_spawn(struct raw_thread *t, char **ret_stack, void (*fn)(void *), void *arg)
-{
-	char *stack = sr_memory.map(NULL, STACK + TLS + FM_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	int err;
-
-	if (stack == MAP_FAILED)
-		return -ENOMEM;
-	*(struct start *)stack = (struct start){ fn, arg };
-	err = spawn(t, (struct start *)stack, tcb_make(stack + STACK + TLS), stack + STACK);
-	if (err)
-		sr_memory.unmap(stack, STACK + TLS + FM_PAGE_SIZE);
-	else
-		*ret_stack = stack;
-	return err;
-}
-
-void net_thread_join(struct raw_thread *t, char *stack)
-{
-	raw_thread_join(t);
-	sr_memory.unmap(stack, STACK + TLS + FM_PAGE_SIZE);
 }
 
 int net_thread_start(struct sr_net *net)
@@ -388,9 +313,11 @@ int net_thread_start(struct sr_net *net)
 		err = watch(net, net->listen_fd, NET_TAG_LISTENER);
 	if (!err)
 		err = watch(net, net->sockets_fd, NET_TAG_SOCKETS);
-	if (err)
-		return err;
-	return net_thread_spawn(&net->thread, &net->stack, thread_main, net);
+	if (!err)
+		err = net_thread_spawn(&net->thread, &net->stack, thread_main, net);
+	if (!err)
+		net_exit_know(net);
+	return err;
 }
 
 void net_thread_stop(struct sr_net *net)
@@ -399,6 +326,7 @@ void net_thread_stop(struct sr_net *net)
 
 	if (!net->stack)
 		return;
+	net_exit_forget(net);
 	atomic_store(&net->stopping, 1);
 	raw_write(net->event_fd, &one, sizeof(one));
 	net_thread_join(&net->thread, net->stack);

@@ -321,14 +321,16 @@ int net_hand_over(struct net_conn *c)
 {
 	long r;
 
-	while (c->out_at != c->out_end || c->source != NET_FROM_NOTHING) {
+	for (;;) {
+		stage_due(c);
+		if (c->out_at == c->out_end && c->source == NET_FROM_NOTHING)
+			return 0;
 		r = send_some(c);
 		if (r >= 0)
 			consumed(c, (uint32_t)r);
 		else if (r != -EINTR)
 			return (int)r;
 	}
-	return 0;
 }
 
 void net_spill(struct net_conn *c, struct net_qp *n)

@@ -67,6 +67,16 @@ static int want_system(void)
 	return raw_dir_each("/sys/class/infiniband_verbs", found_one, NULL) == 1;
 }
 
+static void device_enter(void)
+{
+	fermata_device_enter();
+}
+
+static void device_leave(void)
+{
+	fermata_device_leave();
+}
+
 static int backend_open(struct verbs_backend *b, int soft)
 {
 	b->soft = soft;
@@ -81,6 +91,8 @@ static int backend_open(struct verbs_backend *b, int soft)
 		VERBS_CM_NAMES(LOOK_UP)
 		if (b->softrdma_memory)
 			b->softrdma_memory(fermata_device_map, fermata_device_unmap);
+		if (b->softrdma_exit_bracket)
+			b->softrdma_exit_bracket(device_enter, device_leave);
 	}
 #undef LOOK_UP
 	return b->ibv_get_device_list && b->ibv_open_device ? 0 : -ENODEV;

@@ -91,13 +91,14 @@
 					     uint8_t mac[6], uint16_t *vid))
 
 /* Of softrdma alone: the device's files, as doc/softrdma.md tells (verbs_cm.c); an event that is told again (verbs_events.c); what the drain asks
- * (verbs_drain.c). */
+ * (verbs_drain.c); what the end of the process does (verbs_backend.c). */
 #define VERBS_CM_NAMES(X)                                                                                  \
 	X(int, softrdma_cm_open, (const char *path, int flags))                                            \
 	X(long, softrdma_cm_command, (int fd, const void *data, size_t n, uint64_t *channel))              \
 	X(int, softrdma_cm_fstat, (int fd, struct stat *st))                                               \
 	X(int, softrdma_cm_close, (int fd))                                                                \
 	X(void, softrdma_memory, (void *(*map)(void *, size_t, int, int, int, off_t), int (*unmap)(void *, size_t))) \
+	X(void, softrdma_exit_bracket, (void (*enter)(void), void (*leave)(void)))                         \
 	X(uint32_t, softrdma_sends_left, (struct ibv_qp *qp))                                              \
 	X(uint32_t, softrdma_refusals, (struct ibv_qp *qp))                                                \
 	X(int, softrdma_established, (struct ibv_qp *qp, int now))                                         \
