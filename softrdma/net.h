@@ -113,6 +113,7 @@ struct net_conn {
 	int watched_out;
 	int refused; /* the last dial was: nobody is there */
 	int heard;   /* the other end has this connection too: net_conn.c */
+	int mute;    /* nothing more is said; what has come is taken in */
 	int given_up; /* the host does not answer, and a queue pair's tries are used up, or TCP waits too long */
 	uint64_t dial_since, dial_limit_ns, dial_next, up_since;
 	struct net_hello hello; /* ours of this dial */
@@ -211,6 +212,8 @@ struct net_conn *net_conn_get(struct sr_net *net, const struct net_name *name);
 void net_conn_dial(struct net_conn *c);
 /* @why: NULL when nothing is wrong. */
 void net_conn_break(struct net_conn *c, const char *why);
+/* It can say nothing more; what has come is still taken in, then it breaks. */
+void net_conn_mute(struct net_conn *c, const char *why);
 /* Goes on with a dial; what a socket that can be written to means before it is up. */
 void net_conn_greet(struct net_conn *c);
 /* A guest's socket becomes the connection's. 0, or -EEXIST: our own dial is to stay. */

@@ -6,7 +6,8 @@
  *   DOWN -- something to send --> DIALLING -- connected, HELLO sent --> GREETING -- their HELLO, our PROOF --> UP
  *   DOWN -- a guest has shown its proof (net_guest.c) --> UP          any -- break --> DOWN
  *
- * A break loses nothing but time: each queue pair begins again with its oldest request that is not complete. What is unreliable cannot, so it is not
+ * A break loses nothing but time: each queue pair begins again with its oldest request that is not complete. But what the other end has said may be its
+ * last words: so where nothing can be said any more the connection is mute until all that has come has been taken in. What is unreliable cannot begin again, so it is not
  * said before the connection is known to stay: of two dials that cross both may be up at who dialled, and the listener drops one of them.
  * So a listener says a word as it adopts a guest, and a dialler that has not heard it keeps to what can be said again.
  *
@@ -30,6 +31,7 @@
 #define DIAL_LONGEST_NS (4 * NET_SECOND)
 #define CROSSING_NS (250 * NET_MS)
 #define DIAL_AGAIN_NS (10 * NET_MS)
+#define OLD_ROUNDS 256
 
 struct net_conn *net_conn_get(struct sr_net *net, const struct net_name *name)
 {
@@ -115,22 +117,39 @@ static void fd_abort(struct net_conn *c)
 	fd_close(c);
 }
 
+static void complain(const struct net_conn *c, const char *why)
+{
+	char name[64];
+
+	if (!why)
+		return;
+	net_name_show(c->name.gid, NET_PORT + c->name.index, name, sizeof(name));
+	log_error("connection to %s closed: %s", name, why);
+}
+
+/* Whoever reads comes to the end then. */
+void net_conn_mute(struct net_conn *c, const char *why)
+{
+	complain(c, why);
+	c->mute = 1;
+	c->source = NET_FROM_NOTHING;
+	c->out_at = c->out_end = 0;
+	net_conn_watch(c, 0);
+	RAW2(SYS_shutdown, c->fd, SHUT_RDWR);
+}
+
 void net_conn_break(struct net_conn *c, const char *why)
 {
 	struct net_qp *n;
-	char name[64];
 
-	if (why) {
-		net_name_show(c->name.gid, NET_PORT + c->name.index, name, sizeof(name));
-		log_error("connection to %s closed: %s", name, why);
-	}
+	complain(c, why);
 	/* One that has just come up was not wanted, as a rule: the other's comes. */
 	c->dial_next = net_now() + (c->state == NET_UP && !why && net_now() - c->up_since > CROSSING_NS ? 0 : DIAL_AGAIN_NS);
 	fd_abort(c);
 	c->state = NET_DOWN;
 	c->source = NET_FROM_NOTHING;
 	c->out_at = c->out_end = c->in_at = c->in_end = 0;
-	c->in_frame = c->urgent = c->heard = 0;
+	c->in_frame = c->urgent = c->heard = c->mute = 0;
 	list_each(n, &c->qps, link) {
 		net_respond_reset(n);
 		net_request_again(c, n);
@@ -318,11 +337,15 @@ static int is_over(int fd)
 	return n == 0 || (n < 0 && n != -EAGAIN && n != -EINTR);
 }
 
-/* Of two dials that cross that of the lower name stays. Later, who dials has lost his connection, and the old one is worth nothing. */
+/* Of two dials that cross that of the lower name stays. Later, who dials has lost his connection, and the old one is worth no more than what has come by it. */
 int net_conn_adopt(struct net_conn *c, int fd)
 {
+	int i;
+
 	if ((is_crossing(c) && is_lower(c)) || is_over(fd))
 		return -EEXIST;
+	for (i = 0; i < OLD_ROUNDS && c->state == NET_UP && net_receive(c); i++)
+		;
 	if (c->state != NET_DOWN)
 		net_conn_break(c, NULL);
 	fd_take(c, fd, 0);

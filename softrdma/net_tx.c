@@ -39,7 +39,7 @@ char *net_frame_put(struct net_conn *c, const struct net_frame *f, uint32_t payl
 {
 	char *at = c->out + c->out_end;
 
-	if (c->source != NET_FROM_NOTHING || NET_OUT - c->out_end < sizeof(*f) + payload)
+	if (c->source != NET_FROM_NOTHING || c->mute || NET_OUT - c->out_end < sizeof(*f) + payload)
 		return NULL;
 	memcpy(at, f, sizeof(*f));
 	c->out_end += (uint32_t)sizeof(*f) + payload;
@@ -280,7 +280,7 @@ static void source_fault(struct net_conn *c)
 		net_request_fault(c, n, c->source_number);
 	else if (source == NET_FROM_ANSWER)
 		net_answer_fault(c, n, IBV_WC_REM_OP_ERR);
-	net_conn_break(c, "memory that was being sent is gone");
+	net_conn_mute(c, "memory that was being sent is gone");
 }
 
 void net_pump(struct net_conn *c)
@@ -289,7 +289,7 @@ void net_pump(struct net_conn *c)
 
 	if (c->state == NET_DOWN && !list_empty(&c->sending))
 		net_conn_dial(c);
-	if (c->state != NET_UP)
+	if (c->state != NET_UP || c->mute)
 		return;
 	c->urgent = 0;
 	for (;;) {
@@ -310,7 +310,7 @@ void net_pump(struct net_conn *c)
 			return;
 		}
 		if (r < 0) {
-			net_conn_break(c, NULL);
+			net_conn_mute(c, NULL);
 			return;
 		}
 		consumed(c, (uint32_t)r);

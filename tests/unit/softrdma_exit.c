@@ -3,7 +3,6 @@
  * A process that ends by exit() and has closed nothing: what it had seen completed is acknowledged and sent, as an adapter has done it before
  * the program knows. Whatever else goes on in it: input that nobody has read, other threads, a signal handler in the midst of a call.
  */
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -228,15 +227,10 @@ static int completes(struct end *e)
 /* Connections of this process hold no more than that. */
 static void hold_little(int option)
 {
-	struct sockaddr_in sa;
 	int fd, little = 65536;
 
-	for (fd = 3; fd < 256; fd++) {
-		socklen_t len = sizeof(sa);
-
-		if (!getpeername(fd, (struct sockaddr *)&sa, &len) && sa.sin_family == AF_INET)
-			die_unless(!setsockopt(fd, SOL_SOCKET, option, &little, sizeof(little)));
-	}
+	for (fd = 0; (fd = end_connection(fd)) >= 0; fd++)
+		die_unless(!setsockopt(fd, SOL_SOCKET, option, &little, sizeof(little)));
 }
 
 static int write_until_full(int sock)

@@ -2,6 +2,7 @@
 #include "softrdma_util.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,6 +170,17 @@ void end_connect(struct end *e, int sock)
 	die_unless(recv(sock, &other, sizeof(other), MSG_WAITALL) == sizeof(other));
 	end_connect_to(e, &other);
 	meet(sock);
+}
+
+int end_connection(int from)
+{
+	struct sockaddr_in sa;
+	socklen_t len;
+
+	for (; from < 256; from++)
+		if (len = sizeof(sa), !getpeername(from, (struct sockaddr *)&sa, &len) && sa.sin_family == AF_INET)
+			return from;
+	return -1;
 }
 
 void meet(int sock)

@@ -53,6 +53,9 @@ void qp_to_init(struct ibv_qp *qp, int access);
 void qp_to_rtr(struct ibv_qp *qp, uint32_t dest, const struct end *e);
 void qp_to_rts(struct ibv_qp *qp, uint32_t dest, const struct end *e);
 
+/* The first descriptor from @from on that is a connection to another host; -1: there is none. */
+int end_connection(int from);
+
 /* A point that both processes reach. */
 void meet(int sock);
 
