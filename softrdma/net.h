@@ -102,6 +102,14 @@ struct net_gather {
 	struct iovec from[NET_GATHER];
 };
 
+#define NET_PROBES 4
+
+/* A try whether the host is there. */
+struct net_probe {
+	int fd; /* -1: none */
+	uint64_t since;
+};
+
 struct net_conn {
 	struct list link; /* net->conns */
 	struct sr_net *net;
@@ -115,6 +123,10 @@ struct net_conn {
 	int heard;   /* the other end has this connection too: net_conn.c */
 	int mute;    /* nothing more is said; what has come is taken in */
 	int given_up; /* the host does not answer, and a queue pair's tries are used up, or TCP waits too long */
+	struct net_probe probe[NET_PROBES];
+	uint32_t probe_last;
+	uint64_t probe_every, probe_until, probe_heard; /* every 0: nobody asks */
+	int redial; /* the host answers, but not to the dial under way: that was lost */
 	uint64_t dial_since, dial_limit_ns, dial_next, up_since;
 	struct net_hello hello; /* ours of this dial */
 	struct list qps, sending, due, busy;
@@ -214,6 +226,8 @@ void net_conn_dial(struct net_conn *c);
 void net_conn_break(struct net_conn *c, const char *why);
 /* It can say nothing more; what has come is still taken in, then it breaks. */
 void net_conn_mute(struct net_conn *c, const char *why);
+/* A socket that may be connected to the other end's port, or -errno. */
+int net_dial_socket(const struct net_conn *c, union net_sockaddr *ret_to, socklen_t *ret_length);
 /* Goes on with a dial; what a socket that can be written to means before it is up. */
 void net_conn_greet(struct net_conn *c);
 /* A guest's socket becomes the connection's. 0, or -EEXIST: our own dial is to stay. */
@@ -240,6 +254,12 @@ void net_tcp_options(int fd);
 int net_host_answers(const struct net_conn *c, uint64_t within_ns);
 /* It has sent in vain, and says nothing for longer than a second. */
 int net_tcp_waits(const struct net_conn *c);
+
+/* net_probe.c */
+/* Nothing else was heard for @interval_ns, so it asks, and goes on for as long. Has the host shown within that time that it is there? */
+int net_probe(struct net_conn *c, uint64_t now, uint64_t interval_ns);
+void net_probe_tick(struct net_conn *c, uint64_t now);
+void net_probe_end(struct net_conn *c);
 
 /* net_guest.c: who connects to us. By the thread alone. */
 void net_guests_accept(struct sr_net *net);

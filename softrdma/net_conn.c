@@ -36,6 +36,7 @@
 struct net_conn *net_conn_get(struct sr_net *net, const struct net_name *name)
 {
 	struct net_conn *c;
+	uint32_t i;
 
 	lock_acquire(&net->lock);
 	list_each(c, &net->conns, link)
@@ -51,6 +52,8 @@ struct net_conn *net_conn_get(struct sr_net *net, const struct net_name *name)
 	c->net = net;
 	c->name = *name;
 	c->fd = -1;
+	for (i = 0; i < NET_PROBES; i++)
+		c->probe[i].fd = -1;
 	c->dial_limit_ns = DIAL_FIRST_NS;
 	list_init(&c->qps);
 	list_init(&c->sending);
@@ -149,7 +152,8 @@ void net_conn_break(struct net_conn *c, const char *why)
 	c->state = NET_DOWN;
 	c->source = NET_FROM_NOTHING;
 	c->out_at = c->out_end = c->in_at = c->in_end = 0;
-	c->in_frame = c->urgent = c->heard = c->mute = 0;
+	c->in_frame = c->urgent = c->heard = c->mute = c->redial = 0;
+	net_probe_end(c);
 	list_each(n, &c->qps, link) {
 		net_respond_reset(n);
 		net_request_again(c, n);
@@ -159,18 +163,30 @@ void net_conn_break(struct net_conn *c, const char *why)
 	single_renew(c->net);
 }
 
-static int dial(struct net_conn *c)
+int net_dial_socket(const struct net_conn *c, union net_sockaddr *ret_to, socklen_t *ret_length)
 {
-	union net_sockaddr to, from;
-	socklen_t len = net_sockaddr_fill(c->name.gid, NET_PORT + c->name.index, &to);
-	int fd = sr_socket(to.sa.sa_family, SOCK_STREAM), one = 1;
-	long r;
+	union net_sockaddr from;
+	int fd, one = 1;
 
+	*ret_length = net_sockaddr_fill(c->name.gid, NET_PORT + c->name.index, ret_to);
+	fd = sr_socket(ret_to->sa.sa_family, SOCK_STREAM);
 	if (fd < 0)
 		return fd;
 	net_sockaddr_fill(c->net->gid, 0, &from);
 	RAW5(SYS_setsockopt, fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof(one));
-	RAW3(SYS_bind, fd, &from, len);
+	RAW3(SYS_bind, fd, &from, *ret_length);
+	return fd;
+}
+
+static int dial(struct net_conn *c)
+{
+	union net_sockaddr to;
+	socklen_t len;
+	int fd = net_dial_socket(c, &to, &len);
+	long r;
+
+	if (fd < 0)
+		return fd;
 	fd_take(c, fd, 1);
 	r = RAW3(SYS_connect, fd, &to, len);
 	return r == -EINPROGRESS ? 0 : (int)r;

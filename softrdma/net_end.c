@@ -73,6 +73,7 @@ void net_conn_close(struct net_conn *c, uint64_t limit_ns)
 	lock_acquire(&c->lock);
 	if (c->state == NET_UP)
 		let_go(c, limit_ns);
+	net_probe_end(c);
 	if (c->fd >= 0)
 		close(c->fd);
 	c->fd = -1;

@@ -156,13 +156,19 @@ void net_guest_read(struct sr_net *net, uint32_t number)
 		guest_end(net, g, wrong);
 }
 
+/* One that has said nothing at all may have asked whether we are there (net_probe.c), and its end been lost. */
+static void guest_expire(struct sr_net *net, struct net_guest *g)
+{
+	guest_end(net, g, g->got || g->greeted ? "it says nothing" : NULL);
+}
+
 void net_guests_expire(struct sr_net *net, uint64_t now)
 {
 	uint32_t i;
 
 	for (i = 0; i < NET_GUESTS; i++)
 		if (net->guest[i].fd >= 0 && now - net->guest[i].since >= GUEST_NS)
-			guest_end(net, &net->guest[i], "it says nothing");
+			guest_expire(net, &net->guest[i]);
 		else if (net->guest[i].fd >= 0)
 			net_timer_set(net, net->guest[i].since + GUEST_NS);
 }

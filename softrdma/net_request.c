@@ -228,7 +228,7 @@ uint64_t net_request_clock(struct net_conn *c, struct net_qp *n, uint64_t now)
 {
 	struct sr_shm_qp *q = n->qp->shm;
 	uint64_t interval = net_interval(n);
-	int answers;
+	int answers, heard = 0;
 
 	if (n->unreliable)
 		return unreliable_clock(c, n, now);
@@ -247,13 +247,17 @@ uint64_t net_request_clock(struct net_conn *c, struct net_qp *n, uint64_t now)
 		return n->progress_ns + interval;
 	n->progress_ns = now;
 	answers = net_host_answers(c, interval < LATE_ACK_NS ? LATE_ACK_NS : interval);
+	if (answers)
+		c->refused = 0;
+	else
+		answers = heard = net_probe(c, now, interval);
 	if (answers && n->wait == NET_GOES)
 		n->tries = 0;
 	else if (q->timeout ? ++n->tries > q->retry_cnt : c->refused) {
 		exceeded(c, n, answers);
 		return 0;
 	}
-	c->given_up |= !answers && net_tcp_waits(c);
+	c->given_up |= heard && net_tcp_waits(c);
 	n->wait = NET_GOES;
 	net_request_start(c, n);
 	ping(c, n);

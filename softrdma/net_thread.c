@@ -95,14 +95,15 @@ static void conn_tick(struct net_conn *c, uint64_t now)
 	uint64_t due;
 
 	net_conn_clock(c, now);
+	net_probe_tick(c, now);
 	list_each_safe(n, &c->busy, busy_link) {
 		due = net_request_clock(c, n, now);
 		if (due)
 			net_timer_set(c->net, due);
 	}
-	if (c->given_up && c->state == NET_UP)
+	if ((c->given_up && c->state == NET_UP) || (c->redial && c->state == NET_DIALLING))
 		net_conn_break(c, NULL);
-	c->given_up = 0;
+	c->given_up = c->redial = 0;
 	net_pump(c);
 }
 
