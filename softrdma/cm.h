@@ -94,6 +94,7 @@ enum cm_state {
 	CM_SIDR_SENT,
 	CM_SIDR_RCVD,
 	CM_ENDED, /* rejected, disconnected, unreachable, or the service is resolved */
+	CM_TIMEWAIT, /* disconnected, both ends know it: TIMEWAIT_EXIT is still to come */
 	CM_STATES,
 };
 
@@ -325,6 +326,7 @@ int cm_query_route(struct cm_id *id, struct rdma_ucm_query_route_resp *resp);
 int cm_query_addr(struct cm_id *id, struct rdma_ucm_query_addr_resp *resp);
 int cm_query_gid(struct cm_id *id, struct rdma_ucm_query_addr_resp *resp);
 int cm_query_path(struct cm_id *id, struct rdma_ucm_query_path_resp *resp, size_t room);
+uint8_t cm_ack_timeout(const struct cm_id *id); /* of its queue pair */
 int cm_init_qp_attr(struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *a);
 
 /* cm_mcast.c */

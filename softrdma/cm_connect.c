@@ -224,7 +224,7 @@ int cm_disconnect(struct cm_id *id)
 	} else if (id->state == CM_DREQ_RCVD) {
 		cm_send_bare(id, CM_MSG_DREP, 0);
 		cm_id_hang_up(id);
-		cm_move(id, CM_ENDED);
+		cm_move(id, CM_TIMEWAIT);
 	}
 	return 0;
 }

@@ -35,6 +35,11 @@ static uint8_t lifetime(const struct cm_id *id)
 	return id->ack_timeout ? (uint8_t)(id->ack_timeout - 1) : CM_PACKET_LIFETIME;
 }
 
+uint8_t cm_ack_timeout(const struct cm_id *id)
+{
+	return (uint8_t)(lifetime(id) + 1);
+}
+
 static int has_path(const struct cm_id *id)
 {
 	return id->state >= CM_ROUTE_RESOLVED && id->state != CM_LISTENING && id->has_device;
@@ -189,7 +194,7 @@ static int attr_rts(struct cm_id *id, struct ib_uverbs_qp_attr *a)
 	}
 	if (requester || id->qp_type == IBV_QPT_XRC_RECV) {
 		a->qp_attr_mask |= IBV_QP_TIMEOUT;
-		a->timeout = (uint8_t)(lifetime(id) + 1);
+		a->timeout = cm_ack_timeout(id);
 	}
 	return 0;
 }

@@ -262,6 +262,14 @@ static void dreq_received(struct cm_id *id)
 	cm_event_tell(id, CM_EVENT_DISCONNECTED, 0);
 }
 
+/* Without a word. The program is to disconnect as well, though nobody hears it. */
+static void gone(struct cm_id *id)
+{
+	cm_id_hang_up(id);
+	cm_move(id, CM_DREQ_RCVD);
+	cm_event_tell(id, CM_EVENT_DISCONNECTED, 0);
+}
+
 static void in_rep_sent(struct cm_id *id, int ended, const struct cm_message *m)
 {
 	if (!ended && m->h.type == CM_MSG_RTU) {
@@ -281,7 +289,7 @@ static void in_established(struct cm_id *id, int ended, const struct cm_message 
 	if (!ended && m->h.type == CM_MSG_DREQ)
 		dreq_received(id);
 	else
-		over(id, CM_EVENT_DISCONNECTED, 0, NULL);
+		gone(id);
 }
 
 static void connection_readable(struct cm_id *id)
@@ -309,6 +317,7 @@ static void connection_readable(struct cm_id *id)
 		break;
 	case CM_DREQ_SENT:
 		over(id, CM_EVENT_DISCONNECTED, 0, NULL);
+		cm_move(id, CM_TIMEWAIT);
 		break;
 	default:
 		cm_id_hang_up(id);

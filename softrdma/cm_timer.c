@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The one place where an id's state changes, and the clock of those states that wait for the other end. No message is lost, but its
+ * The one place where an id's state changes, and the clock of those states that wait for the other end, or, after a disconnection, for what of it may still be on its way. No message is lost, but its
  * receiver may be stopped, or never ask for its events, or be on a host that has gone: hardware gives up then, after its retries, and so do we.
  *
  * A channel's ids that wait stand in a list in the order of their deadlines; its timer, made when first needed, runs for the
@@ -17,6 +17,12 @@
 
 #define SECOND 1000000000ull
 
+/* As the kernel's connection manager has it: a ms where the timeout is 8, twice as long for each step. */
+static uint64_t timewait(uint32_t timeout)
+{
+	return (SECOND / 1000) << (timeout > 8 ? timeout - 8 : 0);
+}
+
 static uint64_t patience(const struct cm_id *id)
 {
 	switch (id->state) {
@@ -28,6 +34,8 @@ static uint64_t patience(const struct cm_id *id)
 	case CM_REP_SENT:
 	case CM_DREQ_SENT:
 		return cm_process->answer_s * SECOND;
+	case CM_TIMEWAIT:
+		return timewait(cm_ack_timeout(id));
 	default:
 		return 0;
 	}
@@ -123,10 +131,15 @@ static void give_up(struct cm_id *id)
 		cm_event_tell(id, CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
 		return;
 	}
+	if (id->state == CM_TIMEWAIT) {
+		cm_move(id, CM_ENDED);
+		cm_event_tell(id, CM_EVENT_TIMEWAIT_EXIT, 0);
+		return;
+	}
 	if (id->state == CM_REQ_SENT || id->state == CM_REP_SENT)
 		cm_send_bare(id, CM_MSG_REJ, 4 /* timeout */);
 	cm_id_hang_up(id);
-	cm_move(id, CM_ENDED);
+	cm_move(id, leaving ? CM_TIMEWAIT : CM_ENDED);
 	cm_event_tell(id, leaving ? CM_EVENT_DISCONNECTED : CM_EVENT_UNREACHABLE, -ETIMEDOUT);
 }
 

@@ -103,9 +103,49 @@ static void test_answered(void **state)
 	rdma_destroy_event_channel(other);
 }
 
+static void exits(struct rdma_event_channel *ch, struct rdma_cm_id *id, long long since)
+{
+	struct rdma_cm_event *ev = event_of(ch, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+
+	assert_ptr_equal(ev->id, id);
+	assert_int_equal(ev->status, 0);
+	assert_int_equal(rdma_ack_cm_event(ev), 0);
+	assert_true(now() - since >= 512000000);
+	quiet(ch);
+}
+
+/* Behind a disconnection, at each end when both know of it; an id that has gone by then is not told. */
+static void test_timewait(void **state)
+{
+	struct pair s = pair_to(CONNECTED), early = pair_to(CONNECTED), killed = pair_to(CONNECTED);
+	long long begin = now();
+
+	assert_int_equal(rdma_disconnect(s.client), 0);
+	expect(s.there, RDMA_CM_EVENT_DISCONNECTED);
+	assert_int_equal(rdma_disconnect(s.server), 0);
+	expect(s.here, RDMA_CM_EVENT_DISCONNECTED);
+	assert_int_equal(rdma_disconnect(early.client), 0);
+	expect(early.there, RDMA_CM_EVENT_DISCONNECTED);
+	drop(&early.server);
+	expect(early.here, RDMA_CM_EVENT_DISCONNECTED);
+	drop(&killed.client);
+	expect(killed.there, RDMA_CM_EVENT_DISCONNECTED);
+	quiet(killed.there);
+	assert_int_equal(rdma_disconnect(killed.server), 0);
+	exits(s.here, s.client, begin);
+	exits(s.there, s.server, begin);
+	exits(early.here, early.client, begin);
+	exits(killed.there, killed.server, begin);
+	quiet(early.there);
+	pair_end(&s);
+	pair_end(&early);
+	pair_end(&killed);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_each), cmocka_unit_test(test_service), cmocka_unit_test(test_answered) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_each), cmocka_unit_test(test_service), cmocka_unit_test(test_answered),
+					    cmocka_unit_test(test_timewait) };
 
 	setenv("SOFTRDMA_CM_TIMEOUT", "1", 1);
 	return cmocka_run_group_tests(tests, places_make, places_remove);
