@@ -67,6 +67,7 @@ struct sr_host {
 	uint32_t address; /* or its address on the network, of IPv6 the end of it; 0: there is none */
 	uint32_t mask;	  /* the bits of that which no LID tells */
 	uint8_t prefix[12]; /* what comes before that in an address of 16 bytes */
+	uint32_t interface; /* IPv6: where the address is */
 };
 
 /* A socket that is connected to another's: a path need not be walked each time. */

@@ -80,6 +80,7 @@ void sr_net_open(struct sr_context *ctx)
 	net->key_length = length;
 	memcpy(net->key, key, length);
 	net_name_fill(&host, host.address, net->gid);
+	net->interface = host.interface;
 	list_init(&net->conns);
 	list_init(&net->free_qps);
 	for (i = 0; i < NET_GUESTS; i++)

@@ -168,7 +168,8 @@ struct sr_net {
 	struct sr_context *ctx;
 	struct sr_peer arrived, here; /* net_copy.c */
 	uint32_t buffers;
-	uint8_t gid[16]; /* the address */
+	uint8_t gid[16]; /* the address, */
+	uint32_t interface; /* IPv6: and where it is */
 	uint32_t key_length;
 	uint8_t key[NET_KEY_MAX];
 	int listen_fd, wait_fd, sockets_fd, event_fd, timer_fd;

@@ -97,7 +97,7 @@ static uint32_t hex(const char **s, int digits)
 
 struct line6 {
 	uint8_t ip[16];
-	uint32_t prefix, scope, flags;
+	uint32_t interface, prefix, scope, flags;
 	const char *name;
 	size_t length;
 };
@@ -115,6 +115,7 @@ static const char *line_read(const char *s, struct line6 *l)
 		if (*s++ != ' ')
 			return NULL;
 		v = hex(&s, 8);
+		l->interface = i == 0 ? v : l->interface;
 		l->prefix = i == 1 ? v : l->prefix;
 		l->scope = i == 2 ? v : l->scope;
 		l->flags = i == 3 ? v : l->flags;
@@ -159,6 +160,7 @@ static int interfaces6_ask(const char *want, struct sr_host *h)
 		memcpy(h->prefix, l.ip, sizeof(h->prefix));
 		memcpy(&end, l.ip + sizeof(h->prefix), sizeof(end));
 		h->address = ntohl(end);
+		h->interface = l.interface;
 		h->mask = l.prefix > 96 ? ~0u << (128 - (l.prefix < 128 ? l.prefix : 127)) : 0;
 		return h->address ? 0 : -ENOENT;
 	}
@@ -173,7 +175,7 @@ int net_address_find(struct sr_host *h)
 
 	if (want && !*want)
 		want = NULL;
-	h->mask = 0;
+	h->mask = h->interface = 0;
 	memcpy(h->prefix, mapped, sizeof(mapped));
 	if (fd >= 0) {
 		err = interfaces_ask(fd, want, h);

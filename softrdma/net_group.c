@@ -6,7 +6,7 @@
  * any more by that alone. The other ways were to send along the connections that a context has, which misses hosts that
  * it does not speak to yet, and a list of hosts by hand, which is wrong as soon as one comes.
  *
- *   a group's GID -- hash --> one of 16 groups of IP (a socket may join 20): what comes for another GID is dropped by its header
+ *   a group's GID -- hash --> one of 16 groups of IP, v4 or v6 (a socket may join 20): what comes for another GID is dropped by its header
  *
  * Messages are sealed with a key that follows from the network's: other users can join the same groups of IP, but neither read nor
  * write in them. Members on the sender's host have got theirs through shared memory, so what comes from the own host is dropped. As of
@@ -30,7 +30,8 @@
 #include "base/sys.h"
 #include "softrdma/net.h"
 
-#define FIRST_GROUP 0xefff5340u /* 239.255.83.64 */
+static const uint8_t first_group4[16] = { [10] = 0xff, [11] = 0xff, 239, 255, 83, 64 };
+static const uint8_t first_group6[16] = { 0xff, 0x12, [10] = 's', 'f', 'o', 's', 0x53, 0x40 }; /* ff12::7366:6f73:5340, of the link */
 #define LOST_NS NET_SECOND
 #define LOOK_NS (10 * NET_MS)
 #define TURN 32 /* messages, before the thread looks at other things */
@@ -46,7 +47,6 @@ static uint32_t own_address(const struct sr_net *net)
 	return be;
 }
 
-/* A network of IPv6 has none between its hosts yet. */
 static int is_ipv4(const struct sr_net *net)
 {
 	return IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)net->gid);
@@ -74,24 +74,57 @@ static void key_make(struct sr_net *net)
 	crypto_auth_hmacsha512256_final(&state, net->group_key);
 }
 
+/* The group of IP, for a GID. */
+static socklen_t group_address(const struct sr_net *net, const uint8_t gid[16], union net_sockaddr *ret)
+{
+	uint8_t name[16];
+	socklen_t len;
+
+	memcpy(name, is_ipv4(net) ? first_group4 : first_group6, sizeof(name));
+	name[15] = (uint8_t)(name[15] + bucket_of(gid));
+	len = net_sockaddr_fill(name, NET_PORT, ret);
+	if (!is_ipv4(net))
+		ret->in6.sin6_scope_id = net->interface;
+	return len;
+}
+
+static long options4(struct sr_net *net, int fd)
+{
+	struct in_addr own = { .s_addr = own_address(net) };
+	int none = 0;
+
+	RAW5(SYS_setsockopt, fd, IPPROTO_IP, IP_MULTICAST_ALL, &none, sizeof(none));
+	/* Hosts that share the loopback hear each other by it alone. */
+	if (ntohl(own.s_addr) >> 24 != IN_LOOPBACKNET)
+		RAW5(SYS_setsockopt, fd, IPPROTO_IP, IP_MULTICAST_LOOP, &none, sizeof(none));
+	return RAW5(SYS_setsockopt, fd, IPPROTO_IP, IP_MULTICAST_IF, &own, sizeof(own));
+}
+
+static long options6(struct sr_net *net, int fd)
+{
+	int one = 1, none = 0;
+
+	RAW5(SYS_setsockopt, fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one)); /* IPv4's contexts have that port, too */
+	RAW5(SYS_setsockopt, fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, &none, sizeof(none));
+	RAW5(SYS_setsockopt, fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, &none, sizeof(none));
+	return RAW5(SYS_setsockopt, fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, &net->interface, sizeof(net->interface));
+}
+
 static int socket_make(struct sr_net *net)
 {
-	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons(NET_PORT) };
-	struct in_addr own = { .s_addr = own_address(net) };
+	const uint8_t any[16] = { [10] = is_ipv4(net) ? 0xff : 0, [11] = is_ipv4(net) ? 0xff : 0 };
 	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = NET_TAG_GROUPS };
-	int fd = sr_socket(AF_INET, SOCK_DGRAM), one = 1, none = 0;
+	union net_sockaddr sa;
+	socklen_t len = net_sockaddr_fill(any, NET_PORT, &sa);
+	int fd = sr_socket(sa.sa.sa_family, SOCK_DGRAM), one = 1;
 	long err;
 
 	if (fd < 0)
 		return fd;
 	RAW5(SYS_setsockopt, fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	RAW5(SYS_setsockopt, fd, IPPROTO_IP, IP_MULTICAST_ALL, &none, sizeof(none));
-	/* Hosts that share the loopback hear each other by it alone. */
-	if (ntohl(own.s_addr) >> 24 != IN_LOOPBACKNET)
-		RAW5(SYS_setsockopt, fd, IPPROTO_IP, IP_MULTICAST_LOOP, &none, sizeof(none));
-	err = RAW5(SYS_setsockopt, fd, IPPROTO_IP, IP_MULTICAST_IF, &own, sizeof(own));
+	err = is_ipv4(net) ? options4(net, fd) : options6(net, fd);
 	if (!err)
-		err = RAW3(SYS_bind, fd, &sa, sizeof(sa));
+		err = RAW3(SYS_bind, fd, &sa, len);
 	if (!err)
 		err = RAW4(SYS_epoll_ctl, net->wait_fd, EPOLL_CTL_ADD, fd, &ev);
 	if (!err)
@@ -108,8 +141,8 @@ static int group_socket(struct sr_net *net)
 	lock_acquire(&net->lock);
 	if (net->group_fd == -1) {
 		key_make(net);
-		net->group_fd = is_ipv4(net) ? socket_make(net) : -ENOTCONN;
-		if (net->group_fd < 0 && is_ipv4(net))
+		net->group_fd = socket_make(net);
+		if (net->group_fd < 0)
 			log_error("no multicast between hosts (error %d)", -net->group_fd);
 		if (net->group_fd < 0)
 			net->group_fd = -ENOTCONN; /* not -1: not again */
@@ -119,12 +152,21 @@ static int group_socket(struct sr_net *net)
 	return fd;
 }
 
-static void membership(struct sr_net *net, const uint8_t gid[16], int option)
+static void membership(struct sr_net *net, const uint8_t gid[16], int join)
 {
-	struct ip_mreq m = { .imr_multiaddr.s_addr = htonl(FIRST_GROUP + bucket_of(gid)), .imr_interface.s_addr = own_address(net) };
-	long err = RAW5(SYS_setsockopt, net->group_fd, IPPROTO_IP, option, &m, sizeof(m));
+	union net_sockaddr group;
+	struct ip_mreq m4 = { .imr_interface.s_addr = own_address(net) };
+	struct ipv6_mreq m6 = { .ipv6mr_interface = net->interface };
+	long err;
 
-	if (err && option == IP_ADD_MEMBERSHIP)
+	group_address(net, gid, &group);
+	m4.imr_multiaddr = group.in.sin_addr;
+	m6.ipv6mr_multiaddr = group.in6.sin6_addr;
+	if (is_ipv4(net))
+		err = RAW5(SYS_setsockopt, net->group_fd, IPPROTO_IP, join ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &m4, sizeof(m4));
+	else
+		err = RAW5(SYS_setsockopt, net->group_fd, IPPROTO_IPV6, join ? IPV6_JOIN_GROUP : IPV6_LEAVE_GROUP, &m6, sizeof(m6));
+	if (err && join)
 		log_error("a multicast group is not reached from other hosts (error %ld)", -err);
 }
 
@@ -133,7 +175,7 @@ void sr_net_group_join(struct sr_context *ctx, const uint8_t gid[16])
 	struct sr_net *net = ctx->net;
 
 	if (net && group_socket(net) >= 0 && !net->group_users[bucket_of(gid)]++)
-		membership(net, gid, IP_ADD_MEMBERSHIP);
+		membership(net, gid, 1);
 }
 
 void sr_net_group_leave(struct sr_context *ctx, const uint8_t gid[16])
@@ -141,20 +183,20 @@ void sr_net_group_leave(struct sr_context *ctx, const uint8_t gid[16])
 	struct sr_net *net = ctx->net;
 
 	if (net && net->group_fd >= 0 && !--net->group_users[bucket_of(gid)])
-		membership(net, gid, IP_DROP_MEMBERSHIP);
+		membership(net, gid, 0);
 }
 
 /* ---- out ---- */
 
-static void send_out(int fd, const uint8_t gid[16], const void *bytes, size_t n)
+static void send_out(const struct sr_net *net, const uint8_t gid[16], const void *bytes, size_t n)
 {
-	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(NET_PORT),
-				  .sin_addr.s_addr = htonl(FIRST_GROUP + bucket_of(gid)) };
+	union net_sockaddr to;
+	socklen_t len = group_address(net, gid, &to);
 	uint64_t end = net_now() + LOST_NS;
 	struct timespec look = { .tv_nsec = LOOK_NS };
-	struct pollfd p = { .fd = fd, .events = POLLOUT };
+	struct pollfd p = { .fd = net->group_fd, .events = POLLOUT };
 
-	while (RAW6(SYS_sendto, fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT, &to, sizeof(to)) == -EAGAIN && net_now() < end)
+	while (RAW6(SYS_sendto, net->group_fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT, &to, len) == -EAGAIN && net_now() < end)
 		RAW5(SYS_ppoll, &p, 1, &look, NULL, 0);
 }
 
@@ -169,9 +211,8 @@ int sr_net_group_send(struct sr_run *r, struct op *o, const struct sr_sender *fr
 	char plain[SEALED_MAX], sealed[sizeof(h) + SEALED_MAX + TAG];
 	struct iovec to = { plain + sizeof(f), length };
 	struct pieces p = o->local; /* moving uses them up */
-	int fd = group_socket(net);
 
-	if (fd < 0 || length > NET_DATAGRAM_MAX || RAW3(SYS_getrandom, h.nonce, sizeof(h.nonce), 0) != sizeof(h.nonce))
+	if (group_socket(net) < 0 || length > NET_DATAGRAM_MAX || RAW3(SYS_getrandom, h.nonce, sizeof(h.nonce), 0) != sizeof(h.nonce))
 		return 0;
 	f.flags = (uint8_t)((o->w->flags & IBV_SEND_SOLICITED ? NET_SOLICITED : 0) | (from->routed ? NET_ROUTED : 0) |
 			    (o->w->opcode == IBV_WR_SEND_WITH_IMM ? NET_IMMEDIATE : 0));
@@ -181,7 +222,7 @@ int sr_net_group_send(struct sr_run *r, struct op *o, const struct sr_sender *fr
 	memcpy(sealed, &h, sizeof(h));
 	crypto_aead_xchacha20poly1305_ietf_encrypt((unsigned char *)sealed + sizeof(h), NULL, (unsigned char *)plain, sizeof(f) + length,
 						   (unsigned char *)&h, sizeof(h), NULL, h.nonce, net->group_key);
-	send_out(fd, gid, sealed, sizeof(h) + sizeof(f) + length + TAG);
+	send_out(net, gid, sealed, sizeof(h) + sizeof(f) + length + TAG);
 	return 0;
 }
 

@@ -16,6 +16,7 @@ class Pair:
     """A program on each of two hosts."""
 
     def __init__(self, options, folder, delay=None, loss=0, ipv6=False):
+        self.ipv6 = ipv6
         self.address = wire.ADDRESS6 if ipv6 else wire.ADDRESS
         try:
             self.hosts = wire.Hosts(delay, loss, ipv6)
