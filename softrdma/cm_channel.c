@@ -26,7 +26,7 @@ static _Atomic int owner; /* the process that cm_process and @fds are of; 0: nob
 static _Atomic uint64_t fds[CM_MAX_FD / 64];
 static uint64_t last_serial; /* under cm_lock */
 
-int softrdma_cm_is_channel(int fd)
+EXPORT int softrdma_cm_is_channel(int fd)
 {
 	return fd >= 0 && fd < (int)CM_MAX_FD &&
 	       (atomic_load_explicit(&fds[fd / 64], memory_order_relaxed) >> (fd % 64) & 1);
