@@ -3,6 +3,9 @@
  * Descriptors and mappings: the agent's own descriptors answer EBADF to the program, and what a device's library makes is noted (device.c). For
  * all other callers a wrapper is one test and a jump. A descriptor of the device may be a file that its library stands in for (device_file.c): it is asked
  * first. No state.
+ *
+ * A device's sockets are made and closed by system calls. Another library may stand in for these names (librspreload): it would take them for the
+ * program's, and it wants thread-local memory, which a thread of the device does not have.
  */
 #include <errno.h>
 #include <limits.h>
@@ -60,7 +63,7 @@ static int device_close(int fd)
 
 	device_making_begin();
 	device_fd_remove(fd);
-	r = real.close(fd);
+	r = fermata_in_device() ? (int)answer(raw_close(fd)) : real.close(fd);
 	device_making_end();
 	return r;
 }
@@ -243,10 +246,26 @@ OPEN_WRAPPER(openat64, (int dir, const char *path, int flags, ...), (dir, path, 
 
 FD_WRAPPER(memfd_create, (const char *name, unsigned int flags), (name, flags))
 FD_WRAPPER(eventfd, (unsigned int value, int flags), (value, flags))
-FD_WRAPPER(socket, (int domain, int type, int protocol), (domain, type, protocol))
-FD_WRAPPER(accept4, (int fd, struct sockaddr *a, socklen_t *len, int flags), (fd, a, len, flags))
 FD_WRAPPER(epoll_create1, (int flags), (flags))
 FD_WRAPPER(timerfd_create, (int clock, int flags), (clock, flags))
+
+EXPORT int socket(int domain, int type, int protocol)
+{
+	WRAP_READY(socket);
+	if (likely(!fermata_in_device()))
+		return real.socket(domain, type, protocol);
+	device_making_begin();
+	return noted((int)answer(RAW3(SYS_socket, domain, type, protocol)));
+}
+
+EXPORT int accept4(int fd, struct sockaddr *a, socklen_t *len, int flags)
+{
+	WRAP_READY(accept4);
+	if (likely(!fermata_in_device()))
+		return real.accept4(fd, a, len, flags);
+	device_making_begin();
+	return noted((int)answer(RAW4(SYS_accept4, fd, a, len, flags)));
+}
 
 static int noted_pair(int r, const int fds[2])
 {
@@ -263,8 +282,10 @@ static int noted_pair(int r, const int fds[2])
 EXPORT int socketpair(int domain, int type, int protocol, int fds[2])
 {
 	WRAP_READY(socketpair);
-	making_begin();
-	return noted_pair(real.socketpair(domain, type, protocol, fds), fds);
+	if (likely(!fermata_in_device()))
+		return real.socketpair(domain, type, protocol, fds);
+	device_making_begin();
+	return noted_pair((int)answer(RAW4(SYS_socketpair, domain, type, protocol, fds)), fds);
 }
 
 EXPORT int pipe2(int fds[2], int flags)
