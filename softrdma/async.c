@@ -43,17 +43,6 @@ void sr_wake_socket_close(struct sr_context *ctx, uint32_t number, int fd)
 	close(fd);
 }
 
-int sr_socket(int domain, int type)
-{
-	int fd;
-
-	type |= SOCK_CLOEXEC | SOCK_NONBLOCK;
-	if (sr_is_preloaded())
-		return (int)RAW3(SYS_socket, domain, type, 0);
-	fd = socket(domain, type, 0);
-	return fd < 0 ? -errno : fd;
-}
-
 static void wake_forget(struct sr_wake *w)
 {
 	if (w->index)

@@ -25,6 +25,7 @@
 #define CM_MAX_HANDLES 65536u /* librdmacm's own table ends here */
 #define CM_MAX_FD 65536u
 #define CM_MAX_BACKLOG 1024u
+#define CM_NAME 17 /* of an end of a connection: whose, and a hash */
 #define CM_QKEY 0x01234567u /* of RDMA_PS_UDP (IBA annex A11) */
 #define CM_QKEY_IPOIB 0x0b1bu
 #define CM_REQUEST_S 137 /* what the kernel's retries come to, a request's with a sign of life (MRA) between */
@@ -153,7 +154,7 @@ struct cm_id {
 	union cm_addr claim; /* the address and port that are locked; family 0: none */
 	uint8_t claim_shared, reuse, afonly, ack_timeout, has_device, watched, is_far;
 	uint8_t passive; /* made by a request */
-	uint8_t rejoin;	 /* cm_load.c: still to be connected again */
+	uint8_t rejoin;	 /* cm_load.c: what is still to be done */
 	uint32_t query_ms; /* how long the other host may take */
 	uint32_t backlog;
 	int sock; /* listens, or is the connection, or asks for the other host; -1 */
@@ -161,6 +162,13 @@ struct cm_id {
 	uint32_t events_reported;
 	struct cm_conn conn;
 	struct list mcasts;
+	struct cm_asking *asking; /* cm_load.c */
+};
+
+/* A request that has not been said yet. */
+struct cm_asking {
+	uint32_t length;
+	uint8_t packet[CM_WIRE_MAX];
 };
 
 struct cm_mcast {
@@ -230,6 +238,16 @@ int softrdma_cm_load(const void *from, size_t n); /* forgets what is there */
 int softrdma_cm_join(int accept);		 /* 0: who has asked connects; then, 1: who was asked takes it */
 /* @fn gets each connection's own name and the other end's, CM_NAME bytes each. */
 int softrdma_cm_each(int (*fn)(const void *own, const void *other, int fd, void *arg), void *arg);
+/* Before the first settle: no request is said to another host from now on; not held: they are again. */
+void softrdma_cm_hold(int held);
+/*
+ * @fn gets each connection to another host, by the same names, and how many messages this end has said and heard: settled if the other end has heard
+ * and said as many. @where: for who has to be told.
+ */
+int softrdma_cm_lines(int (*fn)(const void *own, const void *other, uint32_t said, uint32_t heard, const char *where, void *arg), void *arg);
+/* The 16 bytes of this host's address; 1, or 0: it has no network. And: programs of a host of that address are on this one from now on. */
+int softrdma_cm_host(void *ret_address);
+int softrdma_cm_here(const void *address);
 
 /* cm_timer.c */
 void cm_move(struct cm_id *id, enum cm_state state);
@@ -238,9 +256,21 @@ void cm_timer_migrate(struct cm_id *id, struct cm_channel *to);
 void cm_timer_expired(struct cm_channel *ch);
 void cm_timer_again(struct cm_id *id); /* with the deadline that it has */
 
-/* cm_load.c */
-#define CM_NAME 17 /* whose end, and a hash */
+/* cm_name.c */
 void cm_name(const struct cm_id *id, int passive, uint8_t name[CM_NAME]);
+void cm_name_of_request(const struct cm_message *m, int passive, uint8_t name[CM_NAME]);
+/* Where the ends of a connection meet in another life; its length. */
+int cm_meeting_address(const struct cm_id *id, struct sockaddr_un *sa);
+
+/* cm_here.c: 1: programs of that host have been brought to this one. */
+int cm_here(const union cm_addr *a);
+int cm_here_gid(const uint8_t gid[16]);
+
+/* cm_carry.c, where everybody stands still: */
+/* Carries what has come; how much, or -errno. */
+int cm_carry_settle(void);
+/* The request of an id that no other host has been told yet, CM_WIRE_MAX bytes at most; its length, 0: there is none such. */
+uint32_t cm_carry_unsaid(const struct cm_id *id, void *packet);
 
 /* cm_id.c */
 struct cm_id *cm_id_create(struct cm_channel *ch, uint16_t ps, uint8_t qp_type);
@@ -300,6 +330,7 @@ int cm_accept(struct cm_id *id, uint64_t uid, const struct rdma_ucm_conn_param *
 int cm_reject(struct cm_id *id, const struct rdma_ucm_reject *cmd);
 int cm_disconnect(struct cm_id *id);
 int cm_notify(struct cm_id *id, uint32_t event);
+int cm_connect_again(struct cm_id *id, const void *packet, size_t n);
 int cm_send(struct cm_id *id, struct cm_message *m);
 int cm_send_bare(struct cm_id *id, uint8_t type, uint32_t reason);
 
@@ -317,6 +348,8 @@ socklen_t cm_net_address(uint16_t ps, const union cm_addr *dst, uint32_t slot, u
 
 /* cm_resolve.c */
 int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst, uint32_t timeout_ms);
+/* In another life, for who had asked for another host. */
+int cm_resolve_again(struct cm_id *id);
 /* What has been asked for the other host has an answer. */
 void cm_resolve_answered(struct cm_id *id);
 int cm_resolve_route(struct cm_id *id);

@@ -3,7 +3,7 @@
  * Addresses of rdma_cm: IPv4, IPv6, and InfiniBand's own (AF_IB: a GID and a service). Every IP address of this host is
  * the device's. Which those are the kernel says: a datagram socket can be bound to them and to no other; such sockets
  * live within one call and are made raw. But a host whose address on the network is one of the loopback's many shares these with
- * other such hosts: its own, and 127.0.0.1, are its only ones there. No state.
+ * other such hosts: its own, and 127.0.0.1, are its only ones there. After a restart other hosts' may be this one's (cm_here.c). No state.
  */
 #include "softrdma/cm.h"
 
@@ -167,6 +167,8 @@ int cm_address_local(const union cm_addr *a)
 	union cm_addr try = *a;
 	long fd, r;
 
+	if (cm_here(a))
+		return 1;
 	if (a->family == AF_IB)
 		return ib_local(a);
 	if (is_others_loopback(a))
@@ -203,6 +205,10 @@ int cm_address_source(const union cm_addr *dst, union cm_addr *src)
 	if (!r)
 		r = RAW3(SYS_getsockname, fd, src, &len);
 	raw_close((int)fd);
+	if (r && cm_here(dst)) { /* as to any address of one's own */
+		*src = *dst;
+		r = 0;
+	}
 	cm_address_set_port(src, 0);
 	return (int)r;
 }

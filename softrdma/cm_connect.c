@@ -89,10 +89,51 @@ static int request_send(struct cm_id *id, struct cm_message *m)
 	return 0;
 }
 
+/* The socket that leads to where @id wants, or -errno. */
+static int way_open(struct cm_id *id)
+{
+	if (!id->is_far || cm_here(&id->dst))
+		return cm_port_connect(id, &id->dst);
+	return cm_net_here() ? cm_net_connect() : -ECONNREFUSED;
+}
+
+static int request_begin(struct cm_id *id, struct cm_message *m)
+{
+	int sock = way_open(id);
+
+	if (sock == -ECONNREFUSED || sock == -EAGAIN)
+		return nobody(id, sock);
+	if (sock < 0)
+		return sock;
+	id->sock = sock;
+	return request_send(id, m);
+}
+
+/* In another life, by what the request says; its time is not begun anew. */
+int cm_connect_again(struct cm_id *id, const void *packet, size_t n)
+{
+	uint64_t deadline = id->deadline_ns;
+	struct cm_message m;
+	int err = cm_wire_decode(packet, n, &m);
+
+	if (err)
+		return err;
+	m.h.lid = sr_lid();
+	cm_gid(m.h.gid);
+	cm_timer_stop(id);
+	err = request_begin(id, &m);
+	if (err || id->state == CM_ENDED)
+		return err;
+	cm_timer_stop(id);
+	id->deadline_ns = deadline;
+	cm_timer_again(id);
+	return 0;
+}
+
 int cm_connect(struct cm_id *id, const struct rdma_ucm_conn_param *p, const struct rdma_ucm_ece *ece)
 {
 	struct cm_message m = { .h = { .type = is_ud(id) ? CM_MSG_SIDR_REQ : CM_MSG_REQ } };
-	int err, sock;
+	int err;
 
 	if (id->state != CM_ROUTE_RESOLVED)
 		return -EINVAL;
@@ -106,13 +147,7 @@ int cm_connect(struct cm_id *id, const struct rdma_ucm_conn_param *p, const stru
 	id->conn.retry_count = m.h.retry_count;
 	id->conn.responder_resources = p->responder_resources;
 	id->conn.initiator_depth = p->initiator_depth;
-	sock = id->is_far ? cm_net_connect() : cm_port_connect(id, &id->dst);
-	if (sock == -ECONNREFUSED || sock == -EAGAIN)
-		return nobody(id, sock);
-	if (sock < 0)
-		return sock;
-	id->sock = sock;
-	return request_send(id, &m);
+	return request_begin(id, &m);
 }
 
 static int accept_connection(struct cm_id *id, const struct rdma_ucm_conn_param *p, const struct rdma_ucm_ece *ece)

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lines to other hosts being dialled: the slots that a listener's process may be found at, one after the other. By the thread alone (cm_net.h).
+ * Lines to other hosts being dialled: the slots that a listener's process may be found at, one after the other. By who carries alone (cm_net.h).
+ *
+ * Programs tell their port as soon as they have it, and listen then: on a wire that works, so a request is not refused at once. Where programs are stopped for
+ * checkpoints (who does that has opened us with dlopen) the one that is about to listen may stand already while this one's thread runs: there it takes longer.
  *
  * Where no slot is a listener's, but one does not answer, it may be that one, stopped, or a lost packet, or the host is out of reach: dialling goes on
  * until the id gives up.
@@ -15,7 +18,8 @@
 #include "softrdma/device.h"
 
 #define DIAL_LONGEST_NS (8 * NET_SECOND)
-#define LATE_NS (10 * NET_MS) /* programs tell their port and listen then (cm_port.c) */
+#define LATE_NS (50 * NET_MS)
+#define LATE_STOPPED_NS (250 * NET_MS)
 #define PAUSE_NS NET_MS
 #define SILENT_PAUSE_NS (100 * NET_MS)
 
@@ -55,9 +59,9 @@ static int dial(struct cm_line *l)
 
 static void round_end(struct cm_line *l)
 {
-	uint64_t now = net_now();
+	uint64_t now = net_now(), late = sr_is_preloaded() ? LATE_NS : LATE_STOPPED_NS;
 
-	if (!l->silent && now - l->since > LATE_NS) {
+	if (!l->silent && now - l->since > late) {
 		nobody(l);
 		return;
 	}
@@ -69,10 +73,21 @@ static void round_end(struct cm_line *l)
 	l->slot = 0;
 }
 
+void cm_line_park(struct cm_line *l)
+{
+	cm_line_hang_up(l, &l->far);
+	l->state = LINE_PAUSE;
+	l->due = 0;
+}
+
 void cm_dial_on(struct cm_line *l)
 {
 	int err;
 
+	if (l->net->held) {
+		cm_line_park(l);
+		return;
+	}
 	for (; l->slot < NET_CM_SLOTS; l->slot++) {
 		err = dial(l);
 		if (!err)
@@ -85,6 +100,7 @@ void cm_dial_on(struct cm_line *l)
 
 void cm_line_slot_next(struct cm_line *l, int silent)
 {
+	l->net->moved += l->state == LINE_ASKED;
 	cm_line_hang_up(l, &l->far);
 	l->silent |= silent;
 	l->slot++;

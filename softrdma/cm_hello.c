@@ -2,7 +2,7 @@
 /*
  * The beginning of a line on the wire: hellos and proofs, as between contexts but that the index is 0 (doc/softrdma-protocol.md), then the
  * request. Until a guest has shown its proof it may be anybody: it has 5 seconds, and a hello's and a proof's bytes are all that is read of it. By
- * the thread alone (cm_net.h).
+ * who carries alone (cm_net.h).
  */
 #include <errno.h>
 #include <string.h>
@@ -27,6 +27,17 @@ static void name_show(const union cm_addr *a, char *to, size_t size)
 		fm_format(to, size, "%02x%02x:%02x%02x:...:%02x%02x", b[0], b[1], b[2], b[3], b[14], b[15]);
 	if (a->family == AF_INET || b != a->in6.sin6_addr.s6_addr)
 		fm_format(to, size, "%u.%u.%u.%u", b[0], b[1], b[2], b[3]);
+}
+
+void cm_line_show(const struct cm_line *l, char *to, size_t size)
+{
+	char name[INET6_ADDRSTRLEN];
+
+	name_show(&l->peer, name, sizeof(name));
+	if (l->name[0] == 'a')
+		fm_format(to, size, "to %s, port %u", name, cm_address_port(&l->dst));
+	else
+		fm_format(to, size, "from %s to port %u", name, l->port);
 }
 
 static void complain(struct cm_line *l, const char *what, const char *why)
@@ -99,6 +110,9 @@ void cm_hello_answer(struct cm_line *l)
 	/* Its thread answers at once if it is not the one; else the program may take its time, for which the id has a clock. */
 	l->state = LINE_ASKED;
 	l->due = 0;
+	l->said = 1;
+	l->heard = 0;
+	l->net->moved++;
 }
 
 /* ---- who is dialled ---- */
@@ -171,6 +185,7 @@ void cm_hello_guest_request(struct cm_line *l, const struct cm_message *m, size_
 		return;
 	}
 	if (fd >= 0) {
+		cm_name_of_request(m, 1, l->name);
 		cm_line_listened(l, fd);
 		RAW6(SYS_sendto, fd, l->in, n, MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0);
 		return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lines: connections of rdma_cm to and from other hosts, from the first dial (cm_dial.c) to the last word. By the thread alone (cm_net.h).
+ * Lines: connections of rdma_cm to and from other hosts, from the first dial (cm_dial.c) to the last word. By who carries alone (cm_net.h).
  *
  *   dialler   NEW - request - > DIALLING -> GREETING -> ASKED - answer - > UP
  *                    ^ PAUSE <- no slot has answered well: the next one, then all again
@@ -22,6 +22,7 @@
 #include "softrdma/device.h"
 
 #define GUEST_NS (5 * NET_SECOND)
+#define CROWD_NS (NET_SECOND / 2)
 #define DIAL_FIRST_NS NET_SECOND
 #define CLOSING_NS (10 * NET_SECOND)
 
@@ -53,12 +54,13 @@ void cm_line_hang_up(struct cm_line *l, int *fd)
 		return;
 	cm_line_watch(l, EPOLL_CTL_DEL, *fd, 0);
 	RAW2(SYS_shutdown, *fd, SHUT_RDWR);
-	raw_close(*fd);
+	sr_close(*fd);
 	*fd = -1;
 }
 
 void cm_line_end(struct cm_line *l)
 {
+	l->net->moved += l->state == LINE_ASKED || l->state == LINE_UP;
 	cm_line_hang_up(l, &l->near);
 	cm_line_hang_up(l, &l->far);
 	l->state = LINE_DEAD;
@@ -119,6 +121,7 @@ static void near_gone(struct cm_line *l)
 		cm_line_end(l);
 		return;
 	}
+	l->net->moved++;
 	cm_line_hang_up(l, &l->near);
 	RAW2(SYS_shutdown, l->far, SHUT_WR);
 	l->state = LINE_CLOSING;
@@ -135,6 +138,7 @@ static void request_take(struct cm_line *l, const char *packet, size_t n)
 	}
 	memcpy(l->request, packet, n);
 	l->request_len = (uint32_t)n;
+	cm_name_of_request(&m, 0, l->name);
 	cm_address_from_wire(&m.h.dst, &l->dst);
 	l->ps = m.h.ps;
 	l->since = net_now();
@@ -158,6 +162,8 @@ static int near_read(struct cm_line *l)
 		request_take(l, packet, (size_t)n);
 	else if ((l->state != LINE_UP && l->state != LINE_ASKED) || cm_line_say(l, packet, (size_t)n))
 		cm_line_end(l); /* it takes its request back, which has not gone yet; or nobody hears */
+	else
+		l->net->moved += !!++l->said;
 	return l->near >= 0;
 }
 
@@ -180,6 +186,8 @@ static void far_message(struct cm_line *l, size_t n)
 		l->state = LINE_UP;
 		l->due = 0;
 	}
+	l->heard++;
+	l->net->moved++;
 	if (l->state == LINE_GUEST_REQUEST)
 		cm_hello_guest_request(l, &m, n);
 	else if (RAW6(SYS_sendto, l->near, l->in, n, MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0) != (long)n)
@@ -264,7 +272,7 @@ void cm_line_near_new(struct cm_net *net, int fd)
 	struct cm_line *l = line_new(net, LINE_NEW);
 
 	if (!l) {
-		raw_close(fd);
+		sr_close(fd);
 		return;
 	}
 	l->near = fd;
@@ -276,8 +284,11 @@ static int is_guest(const struct cm_line *l)
 	return l->state == LINE_GUEST || l->state == LINE_GUEST_PROOF || l->state == LINE_GUEST_REQUEST;
 }
 
-/* The oldest one goes when there are too many: whoever means it comes again. */
-static void guests_limit(struct cm_net *net)
+/*
+ * When there are too many the next ones wait at the door, in the kernel; but the oldest goes when it has had its time, and only silence to say: whoever means it
+ * is through by then.
+ */
+int cm_line_guest_room(struct cm_net *net)
 {
 	struct cm_line *l, *oldest = NULL;
 	uint32_t n = 0;
@@ -288,8 +299,15 @@ static void guests_limit(struct cm_net *net)
 		oldest = oldest ? oldest : l;
 		n++;
 	}
-	if (n >= CM_GUESTS)
-		cm_line_end(oldest);
+	if (n < CM_GUESTS)
+		return 1;
+	if (net_now() - oldest->since < CROWD_NS) {
+		if (!net->due || oldest->since + CROWD_NS < net->due)
+			net->due = oldest->since + CROWD_NS;
+		return 0;
+	}
+	cm_line_end(oldest);
+	return 1;
 }
 
 void cm_line_guest_new(struct cm_net *net, int fd, uint32_t space, uint32_t port)
@@ -298,19 +316,19 @@ void cm_line_guest_new(struct cm_net *net, int fd, uint32_t space, uint32_t port
 	struct cm_line *l;
 	int one = 1;
 
-	guests_limit(net);
 	l = line_new(net, LINE_GUEST);
 	if (!l) {
-		raw_close(fd);
+		sr_close(fd);
 		return;
 	}
 	RAW5(SYS_setsockopt, fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	RAW3(SYS_getpeername, fd, &l->peer, &len);
 	l->far = fd;
+	l->since = net_now();
 	l->space = space;
 	l->port = port;
 	cm_line_watch(l, EPOLL_CTL_ADD, fd, EPOLLIN);
-	cm_line_clock(l, net_now() + GUEST_NS);
+	cm_line_clock(l, l->since + GUEST_NS);
 }
 
 void cm_line_listened(struct cm_line *l, int fd)
@@ -357,7 +375,7 @@ void cm_lines_end(struct cm_net *net)
 			discard(l);
 		if (l->far >= 0) { /* not SHUT_RDWR: what waits is still sent */
 			RAW2(SYS_shutdown, l->far, SHUT_WR);
-			raw_close(l->far);
+			sr_close(l->far);
 			l->far = -1;
 		}
 		cm_line_end(l);

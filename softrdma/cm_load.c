@@ -3,18 +3,7 @@
  * The channels again, from what cm_save.c has written: under their numbers, their ids and groups under their handles, their events in order,
  * ports claimed, listeners listening. What the library's memory says of channels before that is a dead process's and is forgotten unread.
  *
- * A connection's two ends find each other by a name that follows from its request, which both know: addresses, QP number and PSN of who
- * asked, hashed.
- *
- *      who was asked                          who has asked
- *      load: listens at NAME                  load
- *                       ---- all have loaded ----
- *      ...                                    join(0): connects to NAME
- *                       ---- all have connected ----
- *      join(1): accepts; the name is gone
- *
- * The name is an abstract one: nothing of it is left wherever this is cut off. Anybody may connect to such, so both ends look whether the other is of their user, and
- * strangers are hung up on. No state but the channels'; nobody may be in another call, no lock is taken.
+ * What takes two processes comes after that: cm_join.c. No state but the channels'; nobody may be in another call, no lock is taken.
  */
 #include "softrdma/cm_saved.h"
 
@@ -27,8 +16,6 @@
 #include "base/sys.h"
 #include "softrdma/device.h"
 
-enum { REJOIN_NOT, REJOIN_CONNECT, REJOIN_ACCEPT };
-
 struct reader {
 	const char *at;
 	size_t left;
@@ -36,50 +23,6 @@ struct reader {
 	uint16_t lid; /* this host's now */
 	uint8_t gid[16];
 };
-
-/* ---- names of connections ---- */
-
-static uint64_t mix(uint64_t h, const void *data, size_t n)
-{
-	const uint8_t *p = data;
-
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ p[i]) * 0x100000001b3ull;
-	return h;
-}
-
-void cm_name(const struct cm_id *id, int passive, uint8_t name[CM_NAME])
-{
-	uint32_t numbers[2] = { id->passive ? id->conn.remote_qpn : id->conn.qpn, id->passive ? id->conn.remote_psn : id->conn.psn };
-	uint64_t half[2] = { 0xcbf29ce484222325ull, 0x6c62272e07bb0142ull };
-	struct cm_wire_addr a[2]; /* of who asked, and who was asked */
-
-	cm_address_to_wire(&id->src, &a[id->passive]);
-	cm_address_to_wire(&id->dst, &a[!id->passive]);
-	for (int i = 0; i < 2; i++)
-		if (a[i].family == AF_IB) /* the two may know more or less of a service, and a port's GID changes */
-			memset(&a[i], 0, sizeof(a[i]));
-	for (int i = 0; i < 2; i++)
-		half[i] = mix(mix(half[i], numbers, sizeof(numbers)), a, sizeof(a));
-	name[0] = passive ? 'b' : 'a';
-	memcpy(name + 1, half, sizeof(half));
-}
-
-/* An abstract address: a zero and text. */
-static int meeting_address(const struct cm_id *id, struct sockaddr_un *sa)
-{
-	uint8_t name[CM_NAME];
-	uint64_t half[2];
-	size_t n;
-
-	cm_name(id, 1, name);
-	memcpy(half, name + 1, sizeof(half));
-	memset(sa, 0, sizeof(*sa));
-	sa->sun_family = AF_UNIX;
-	n = fm_format(sa->sun_path + 1, sizeof(sa->sun_path) - 1, "softrdma-cm-%u-%016lx%016lx", (uint32_t)RAW0(SYS_geteuid),
-		      (unsigned long)half[0], (unsigned long)half[1]);
-	return (int)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
-}
 
 /* ---- reading ---- */
 
@@ -147,6 +90,8 @@ static void fill_id(struct cm_id *id, const struct cm_saved_id *s, const struct 
 	id->ack_timeout = s->ack_timeout;
 	id->has_device = s->has_device;
 	id->passive = s->passive;
+	id->is_far = s->is_far;
+	id->query_ms = s->query_ms;
 	id->conn = s->conn;
 	id->src = s->src;
 	id->dst = s->dst;
@@ -160,13 +105,16 @@ static void fill_id(struct cm_id *id, const struct cm_saved_id *s, const struct 
 	renew_address(r, &id->claim);
 	renew_gid(r, id->conn.remote_gid);
 	id->conn.remote_lid = renew_lid(r, id->conn.remote_lid);
+	/* On its host the port was its own at any address; here others' may come from the same one. */
+	if (id->is_far && id->claim.family == id->src.family && cm_address_any(&id->claim))
+		id->claim = id->src;
 }
 
 /* Who was asked can be found from here on. @watched comes into force with the connection. */
 static int meeting_open(struct cm_id *id)
 {
 	struct sockaddr_un sa;
-	int len = meeting_address(id, &sa), err;
+	int len = cm_meeting_address(id, &sa), err;
 
 	id->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (id->sock < 0)
@@ -197,11 +145,31 @@ static int load_id(struct reader *r)
 		log_error("port %u of rdma_cm cannot be taken again (error %d)", cm_address_port(&id->claim), -err);
 		return err;
 	}
+	if (s.state == CM_ADDR_QUERY)
+		id->rejoin = REJOIN_QUERY;
 	if (!s.connected)
 		return 0;
 	id->watched = s.watched;
 	id->rejoin = s.passive ? REJOIN_ACCEPT : REJOIN_CONNECT;
 	return s.passive ? meeting_open(id) : 0;
+}
+
+static int load_request(struct reader *r)
+{
+	struct cm_saved_request s;
+	struct cm_id *id;
+	int err = take(r, &s, sizeof(s));
+
+	id = err ? NULL : cm_handle_find(s.id, CM_KIND_ID);
+	if (!id || id->rejoin != REJOIN_NOT || id->asking || s.length > sizeof(s.packet))
+		return -EBADMSG;
+	id->asking = arena_alloc(&cm_process->arena, sizeof(*id->asking));
+	if (!id->asking)
+		return -ENOMEM;
+	id->asking->length = s.length;
+	memcpy(id->asking->packet, s.packet, sizeof(s.packet));
+	id->rejoin = REJOIN_ASK;
+	return 0;
 }
 
 static int load_mcast(struct reader *r)
@@ -274,62 +242,10 @@ EXPORT int softrdma_cm_load(const void *from, size_t n)
 	err = cm_process_anew();
 	err = err ? err : each(&r, head.channels, load_channel);
 	err = err ? err : each(&r, head.ids, load_id);
+	err = err ? err : each(&r, head.requests, load_request);
 	err = err ? err : each(&r, head.mcasts, load_mcast);
 	err = err ? err : each(&r, head.events, load_event);
 	if (!err)
 		cm_process->next_handle = head.next_handle;
-	return err;
-}
-
-/* ---- connections ---- */
-
-static int meet_connect(struct cm_id *id)
-{
-	struct sockaddr_un sa;
-	int len = meeting_address(id, &sa), r;
-
-	id->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (id->sock < 0)
-		return -errno;
-	r = (int)RAW3(SYS_connect, id->sock, &sa, len);
-	return r || cm_same_user(id->sock) ? r : -ECONNREFUSED;
-}
-
-static int meet_accept(struct cm_id *id)
-{
-	int listening = id->sock, sock;
-
-	do {
-		sock = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (sock >= 0 && cm_same_user(sock))
-			break;
-		if (sock >= 0)
-			close(sock);
-	} while (sock >= 0);
-	id->sock = sock;
-	close(listening);
-	return sock < 0 ? -ECONNREFUSED : 0;
-}
-
-static int meet(struct cm_id *id, int accept)
-{
-	int err = accept ? meet_accept(id) : meet_connect(id);
-
-	id->rejoin = REJOIN_NOT;
-	return !err && id->watched ? cm_watch(id->channel, id->sock, id->handle) : err;
-}
-
-EXPORT int softrdma_cm_join(int accept)
-{
-	struct cm_channel *ch;
-	struct cm_id *id;
-	int err = 0;
-
-	if (!cm_process)
-		return 0;
-	list_each(ch, &cm_process->channels, link)
-		list_each(id, &ch->ids, link)
-			if (!err && id->rejoin == (accept ? REJOIN_ACCEPT : REJOIN_CONNECT))
-				err = meet(id, accept);
 	return err;
 }

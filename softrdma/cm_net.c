@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rdma_cm to and from other hosts: owns the thread that carries messages between the sockets of one host (cm_port.c) and TCP, and the
- * TCP ports where listeners are found.
+ * rdma_cm to and from other hosts: owns the TCP ports where listeners are found, and the thread that carries messages between the sockets of one
+ * host (cm_port.c) and TCP (cm_carry.c).
  *
  * There is no daemon, so a listener's own process has to be found by those who know its host and its port alone. It listens at one of
  * eight TCP ports that follow from its port space and port, the first that is free (two listeners' may collide); who connects asks
@@ -9,8 +9,7 @@
  *
  * A channel's readiness has to mean an event, and a listener has to answer while its program does other things. So the handshake and the
  * carrying are a thread's, and ids see what they see on one host. It is made when a listener or a connection first needs it, ends with
- * the process's last channel, and is a bare clone like that of a context (net_thread.c). Its sockets are made and closed by system calls: a
- * library that stands in for the libc's names (librspreload) would take them for the program's.
+ * the process's last channel, and is a bare clone like that of a context (net_thread.c).
  *
  * Locks: cm_net.h.
  */
@@ -26,19 +25,8 @@
 #include "base/log.h"
 #include "softrdma/device.h"
 
-#define BACKLOG 128
+#define BACKLOG 1024
 #define SLOT_STRIDE 509u /* so that neighbours of a port do not meet all its slots */
-
-/* What an event is about: a line (its address, and the lowest bit for its near end), a listener's number, or the bell. */
-#define TAG_BELL 2ull
-#define TAG_LISTENER 4ull
-#define TAG_BITS 7ull
-
-static void fd_close(int fd)
-{
-	if (fd >= 0)
-		raw_close(fd);
-}
 
 /* ---- where a listener is ---- */
 
@@ -95,26 +83,32 @@ static int listener_bind(const struct cm_id *id, uint32_t slot)
 		err = RAW2(SYS_listen, fd, BACKLOG);
 	if (!err)
 		return fd;
-	raw_close(fd);
+	sr_close(fd);
 	return (int)err;
 }
 
 static int listener_open(const struct cm_id *id)
 {
 	uint32_t slot;
-	int fd = -1;
+	int fd = -EADDRINUSE;
 
-	for (slot = 0; fd < 0 && slot < NET_CM_SLOTS; slot++)
+	for (slot = 0; fd < 0 && fd != -EADDRNOTAVAIL && slot < NET_CM_SLOTS; slot++)
 		fd = listener_bind(id, slot);
-	if (fd < 0)
+	if (fd < 0 && fd != -EADDRNOTAVAIL) /* an address of a life before: nobody looks for it elsewhere */
 		log_error("port %u of rdma_cm is not found from other hosts: its %u ports of TCP are taken",
 			  cm_address_port(&id->src), NET_CM_SLOTS);
 	return fd;
 }
 
+static void listener_watch(struct cm_net *net, const struct cm_net_listener *l, int op, uint32_t events)
+{
+	struct epoll_event ev = { .events = events, .data.u64 = CM_TAG_LISTENER | (uint64_t)l->number << CM_TAG_NUMBER };
+
+	RAW4(SYS_epoll_ctl, net->wait_fd, op, l->fd, &ev);
+}
+
 void cm_net_listen(struct cm_id *id)
 {
-	struct epoll_event ev = { .events = EPOLLIN };
 	struct cm_net_listener *l;
 	struct cm_net *net;
 	int fd;
@@ -125,7 +119,7 @@ void cm_net_listen(struct cm_id *id)
 	fd = listener_open(id);
 	l = fd < 0 ? NULL : arena_alloc(&net->arena, sizeof(*l));
 	if (!l) {
-		fd_close(fd);
+		sr_close(fd);
 		return;
 	}
 	l->id = id;
@@ -136,8 +130,7 @@ void cm_net_listen(struct cm_id *id)
 	l->number = ++net->last_number;
 	list_add_tail(&net->listeners, &l->link);
 	lock_release(&net->lock);
-	ev.data.u64 = TAG_LISTENER | (uint64_t)l->number << 3;
-	RAW4(SYS_epoll_ctl, net->wait_fd, EPOLL_CTL_ADD, fd, &ev);
+	listener_watch(net, l, EPOLL_CTL_ADD, EPOLLIN);
 }
 
 void cm_net_unlisten(struct cm_id *id)
@@ -155,7 +148,7 @@ void cm_net_unlisten(struct cm_id *id)
 		list_del(&l->link);
 		RAW4(SYS_epoll_ctl, net->wait_fd, EPOLL_CTL_DEL, l->fd, &none); /* a forked child may have it */
 		RAW2(SYS_shutdown, l->fd, SHUT_RDWR);
-		raw_close(l->fd);
+		sr_close(l->fd);
 		arena_free(&net->arena, l);
 	}
 	lock_release(&net->lock);
@@ -163,7 +156,7 @@ void cm_net_unlisten(struct cm_id *id)
 
 /* ---- connections ---- */
 
-static void ring(struct cm_net *net)
+void cm_net_ring(struct cm_net *net)
 {
 	uint64_t one = 1;
 
@@ -178,7 +171,7 @@ int cm_net_connect(void)
 
 	if (!n)
 		return -ENOMEM;
-	err = (int)RAW4(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair);
+	err = sr_socketpair(SOCK_SEQPACKET, pair);
 	if (err) {
 		arena_free(&net->arena, n);
 		return err;
@@ -187,7 +180,7 @@ int cm_net_connect(void)
 	lock_acquire(&net->lock);
 	list_add_tail(&net->nears, &n->link);
 	lock_release(&net->lock);
-	ring(net);
+	cm_net_ring(net);
 	return pair[0];
 }
 
@@ -207,7 +200,7 @@ static int near_take(struct cm_net *net)
 	return fd;
 }
 
-static void nears_take(struct cm_net *net)
+void cm_net_nears_take(struct cm_net *net)
 {
 	int fd;
 
@@ -215,17 +208,38 @@ static void nears_take(struct cm_net *net)
 		cm_line_near_new(net, fd);
 }
 
-static void guests_accept(struct cm_net *net, uint32_t number)
+static void doors(struct cm_net *net, int shut)
+{
+	struct cm_net_listener *l;
+
+	net->crowded = shut;
+	lock_acquire(&net->lock);
+	list_each(l, &net->listeners, link)
+		listener_watch(net, l, EPOLL_CTL_MOD, shut ? 0 : EPOLLIN);
+	lock_release(&net->lock);
+}
+
+void cm_net_doors(struct cm_net *net)
+{
+	if (net->crowded && cm_line_guest_room(net))
+		doors(net, 0);
+}
+
+void cm_net_guest_accept(struct cm_net *net, uint32_t number)
 {
 	struct cm_net_listener *l;
 	uint32_t space = 0, port = 0;
 	int fd = -1;
 
+	if (!cm_line_guest_room(net)) {
+		doors(net, 1);
+		return;
+	}
 	lock_acquire(&net->lock);
 	list_each(l, &net->listeners, link) {
 		if (l->number != number)
 			continue;
-		fd = (int)RAW4(SYS_accept4, l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		fd = sr_accept(l->fd);
 		space = l->space;
 		port = l->port;
 		break;
@@ -235,72 +249,29 @@ static void guests_accept(struct cm_net *net, uint32_t number)
 		cm_line_guest_new(net, fd, space, port);
 }
 
-/* ---- the thread ---- */
-
-static void serve(struct cm_net *net, uint64_t tag)
-{
-	uint64_t rung;
-
-	if (tag == TAG_BELL) {
-		raw_read(net->event_fd, &rung, sizeof(rung));
-		nears_take(net);
-	} else if (tag & TAG_LISTENER) {
-		guests_accept(net, (uint32_t)(tag >> 3));
-	} else {
-		cm_line_event((struct cm_line *)(uintptr_t)(tag & ~TAG_BITS), (int)(tag & 1));
-	}
-}
-
-static int wait_ms(const struct cm_net *net)
-{
-	uint64_t now = net_now();
-
-	if (!net->due)
-		return -1;
-	return net->due <= now ? 0 : (int)((net->due - now) / NET_MS + 1);
-}
-
-static void thread_main(void *arg)
-{
-	struct cm_net *net = arg;
-	struct epoll_event ev[16];
-	long i, n;
-
-	RAW2(SYS_prctl, 15 /* PR_SET_NAME */, "softrdma-cm");
-	while (!atomic_load(&net->stopping)) {
-		n = RAW4(SYS_epoll_wait, net->wait_fd, ev, 16, wait_ms(net));
-		for (i = 0; i < n; i++)
-			serve(net, ev[i].data.u64);
-		if (net->due && net->due <= net_now())
-			cm_line_clocks(net);
-		cm_lines_reap(net);
-	}
-	nears_take(net);
-	cm_lines_end(net);
-	cm_lines_reap(net);
-}
+/* ---- beginning and end ---- */
 
 static void net_free(struct cm_net *net)
 {
 	struct cm_net_listener *l;
 
 	list_each(l, &net->listeners, link)
-		raw_close(l->fd);
-	fd_close(net->wait_fd);
-	fd_close(net->event_fd);
+		sr_close(l->fd);
+	sr_close(net->wait_fd);
+	sr_close(net->event_fd);
 	arena_done(&net->arena); /* @net itself is of the process's */
 }
 
 static int net_start(struct cm_net *net)
 {
-	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = TAG_BELL };
+	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = CM_TAG_BELL };
 
 	net->wait_fd = epoll_create1(EPOLL_CLOEXEC);
 	net->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (net->wait_fd < 0 || net->event_fd < 0)
 		return -errno;
 	RAW4(SYS_epoll_ctl, net->wait_fd, EPOLL_CTL_ADD, net->event_fd, &ev);
-	return net_thread_spawn(&net->thread, &net->stack, thread_main, net);
+	return net_thread_spawn(&net->thread, &net->stack, cm_carry_main, net);
 }
 
 int cm_net_here(void)
@@ -321,7 +292,7 @@ int cm_net_here(void)
 	list_init(&net->lines);
 	net->arena = (struct arena){ .map = p->arena.map, .unmap = p->arena.unmap };
 	memcpy(net->dir, p->dir, sizeof(net->dir));
-	err = sr_is_preloaded() ? net_key_read(net->key, &net->key_length, 1) : -ENOENT;
+	err = net_key_read(net->key, &net->key_length, 1);
 	if (!err)
 		err = net_address_find(&net->host);
 	if (err) {
@@ -343,7 +314,7 @@ void cm_net_stop(struct cm_net *net)
 	if (!net)
 		return;
 	atomic_store(&net->stopping, 1);
-	ring(net);
+	cm_net_ring(net);
 	net_thread_join(&net->thread, net->stack);
 	net_free(net);
 }

@@ -3,19 +3,26 @@
  * rdma_cm between hosts, inside: the thread of a process's channels and what it carries. doc/softrdma-protocol.md has what goes over the wire.
  *
  * A *line* is one connection: @near, a SOCK_SEQPACKET socket whose other end is an id's or a listener's, as on one host, and @far,
- * a TCP connection. Lines are the thread's alone, so they have no lock. What commands and the thread share is under cm_net.lock, a leaf
- * (cm_lock may be held before it): the listeners, and the near ends that are on their way to the thread. The thread never takes cm_lock.
+ * a TCP connection. Lines are under cm_net.carrying: who carries is the thread, or, where everybody stands still, who brings processes back
+ * (cm_carry.c). What commands and the thread share is under cm_net.lock, a leaf (cm_lock or cm_net.carrying may be held before it): the listeners,
+ * and the near ends that are on their way to the thread. Who carries never takes cm_lock.
  */
 #pragma once
 
 #include "softrdma/cm.h"
 #include "softrdma/net.h"
 
+/* What an event is about: a line (its address, and the lowest bit for its near end), a listener's number, or the bell. */
+#define CM_TAG_BELL 2ull
+#define CM_TAG_LISTENER 4ull
+#define CM_TAG_BITS 7ull
+#define CM_TAG_NUMBER 3
+
 #define CM_GUESTS 64u /* without a proof, or without a request */
 
 enum cm_line_state {
 	LINE_NEW,	    /* waits for the request of its near end */
-	LINE_PAUSE,	    /* before the next round of dials */
+	LINE_PAUSE,	    /* before the next round of dials; without a clock: held */
 	LINE_DIALLING,
 	LINE_GREETING,	    /* our hello is sent */
 	LINE_ASKED,	    /* our request is sent: no more slots when anything else comes than "not here" */
@@ -34,12 +41,15 @@ struct cm_line {
 	int near, far; /* -1 */
 	uint64_t due;  /* 0: it has no clock */
 	union cm_addr peer; /* where @far leads */
+	uint8_t name[CM_NAME]; /* this end's, once the request is known */
+	uint32_t said, heard;  /* messages: cm_carry.c */
+	uint64_t since;
 	/* A dialler's. */
 	union cm_addr dst;
 	uint16_t ps;
 	uint32_t slot;
 	int silent; /* a slot of this round has not answered */
-	uint64_t since, limit_ns;
+	uint64_t limit_ns;
 	uint32_t request_len;
 	char request[CM_WIRE_MAX];
 	/* A guest's. */
@@ -63,6 +73,7 @@ struct cm_net_near {
 
 struct cm_net {
 	struct arena arena;
+	struct lock carrying;
 	struct lock lock;
 	struct list listeners, nears; /* under @lock */
 	uint32_t last_number;
@@ -74,14 +85,29 @@ struct cm_net {
 	_Atomic int stopping;
 	struct raw_thread thread;
 	char *stack;
-	struct list lines; /* the thread's */
-	uint64_t due;	   /* the first clock among them; 0: none */
+	/* Under @carrying. */
+	struct list lines;
+	uint64_t due; /* the first clock among them; 0: none */
 	uint64_t complain_ns;
+	uint32_t moved; /* messages, and ends of lines */
+	int held;	/* no request is said */
+	int crowded;	/* listeners are not watched: too many guests */
 };
+
+/* cm_net.c */
+void cm_net_ring(struct cm_net *net); /* wakes the thread */
+void cm_net_nears_take(struct cm_net *net);
+void cm_net_guest_accept(struct cm_net *net, uint32_t number);
+void cm_net_doors(struct cm_net *net); /* open again, if they were shut and need not be */
+
+/* cm_carry.c */
+void cm_carry_main(void *net);
 
 /* cm_line.c */
 void cm_line_near_new(struct cm_net *net, int fd);
 void cm_line_guest_new(struct cm_net *net, int fd, uint32_t space, uint32_t port);
+/* May another one come in? */
+int cm_line_guest_room(struct cm_net *net);
 /* @is_near: which of the two has something. */
 void cm_line_event(struct cm_line *l, int is_near);
 void cm_line_clocks(struct cm_net *net);
@@ -104,14 +130,17 @@ void cm_line_listened(struct cm_line *l, int fd);
 /* "Not here", or "no room", as an answer to the request @m. */
 size_t cm_line_refusal(const struct cm_message *m, int full, char *packet);
 
-/* cm_dial.c: goes on with the slot that it has come to. */
+/* cm_dial.c: goes on with the slot that it has come to, unless it is held. */
 void cm_dial_on(struct cm_line *l);
+/* Until it is held no more. */
+void cm_line_park(struct cm_line *l);
 /* The connect has ended, well or not. */
 void cm_dialled(struct cm_line *l);
 /* This slot is not it; @silent: nobody said so. */
 void cm_line_slot_next(struct cm_line *l, int silent);
 
 /* cm_hello.c: who is at the other end. */
+void cm_line_show(const struct cm_line *l, char *to, size_t size);
 void cm_hello_dialled(struct cm_line *l);
 void cm_hello_answer(struct cm_line *l);
 void cm_hello_guest(struct cm_line *l);

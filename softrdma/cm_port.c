@@ -222,7 +222,12 @@ int cm_port_again(struct cm_id *id)
 		return err == -EAGAIN || err == -EACCES ? -EADDRINUSE : err;
 	if (id->claim.family)
 		list_add_tail(&cm_process->bound, &id->bound_link);
-	return id->state == CM_LISTENING ? listener_open(id, id->backlog) : 0;
+	if (id->state != CM_LISTENING)
+		return 0;
+	err = listener_open(id, id->backlog);
+	if (!err)
+		cm_net_listen(id);
+	return err;
 }
 
 void cm_port_release(struct cm_id *id)

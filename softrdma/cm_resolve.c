@@ -157,6 +157,26 @@ int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_a
 	return resolved(id);
 }
 
+int cm_resolve_again(struct cm_id *id)
+{
+	uint64_t deadline = id->deadline_ns;
+	int err;
+
+	cm_move(id, CM_BOUND);
+	if (!cm_address_local(&id->dst)) {
+		err = query(id, id->query_ms);
+		if (err || id->state != CM_ADDR_QUERY)
+			return err;
+		cm_timer_stop(id);
+		id->deadline_ns = deadline;
+		cm_timer_again(id);
+		return 0;
+	}
+	id->conn.remote_lid = sr_lid();
+	cm_gid(id->conn.remote_gid);
+	return resolved(id);
+}
+
 int cm_resolve_route(struct cm_id *id)
 {
 	if (id->state != CM_ADDR_RESOLVED)

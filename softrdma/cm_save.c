@@ -9,8 +9,9 @@
  *   - and a connection whose other end has gone has heard so, but for those that do not listen (REQ_RCVD, DREQ_RCVD): they have no socket from here on, which
  *     answers as one without another end does.
  *
- * Taking in may answer (a request that nobody wants is refused), so it is over when all processes of the job have nothing to take in at one time.
- * A time-out that is due stays so. Where there is a network (cm_net.c) nothing is saved. No state. Nobody may be in another call: no lock is taken.
+ * Taking in may answer (a request that nobody wants is refused), so it is over when all processes of the job have nothing to take in at one time; and
+ * of a connection to another host, when both ends have counted the same (cm_carry.c).
+ * A time-out that is due stays so. No state. Nobody may be in another call: no lock is taken, but that of the thread which carries.
  */
 #include "softrdma/cm_saved.h"
 
@@ -52,16 +53,11 @@ static int channel_settle(struct cm_channel *ch)
 	return taken;
 }
 
-EXPORT int softrdma_cm_settle(void)
+static int channels_settle(struct cm_process *p)
 {
-	struct cm_process *p = saved_process();
 	struct cm_channel *ch;
 	uint32_t all = 0;
 
-	if (!p)
-		return 0;
-	if (p->net) /* other hosts: its thread does not stand still */
-		return -EOPNOTSUPP;
 	list_each(ch, &p->channels, link)
 		for (int n; (n = channel_settle(ch)); all += (uint32_t)n)
 			if (all > 4 * CM_MAX_HANDLES)
@@ -69,13 +65,31 @@ EXPORT int softrdma_cm_settle(void)
 	return (int)all;
 }
 
+EXPORT int softrdma_cm_settle(void)
+{
+	struct cm_process *p = saved_process();
+	int carried, taken, all = 0;
+
+	if (!p)
+		return 0;
+	do {
+		carried = cm_carry_settle();
+		taken = carried < 0 ? carried : channels_settle(p);
+		if (taken < 0)
+			return taken;
+		all += carried + taken;
+	} while (taken); /* which may have been answered */
+	return all;
+}
+
 /* ---- connections ---- */
 
 static int is_connected(const struct cm_id *id)
 {
 	struct pollfd p = { .fd = id->sock, .events = POLLIN };
+	char packet[CM_WIRE_MAX];
 
-	if (id->sock < 0 || id->state == CM_LISTENING)
+	if (id->sock < 0 || id->state == CM_LISTENING || id->state == CM_ADDR_QUERY || cm_carry_unsaid(id, packet))
 		return 0;
 	RAW5(SYS_ppoll, &p, 1, &(struct timespec){ 0 }, 0, 0);
 	return !(p.revents & (POLLHUP | POLLERR));
@@ -135,6 +149,8 @@ static void put_id(struct writer *w, const struct cm_id *id)
 		.watched = id->watched,
 		.passive = id->passive,
 		.connected = (uint8_t)is_connected(id),
+		.is_far = id->is_far,
+		.query_ms = id->query_ms,
 		.conn = id->conn,
 		.src = id->src,
 		.dst = id->dst,
@@ -142,6 +158,17 @@ static void put_id(struct writer *w, const struct cm_id *id)
 	};
 
 	put(w, &s, sizeof(s));
+}
+
+static void put_request(struct writer *w, const struct cm_id *id, uint32_t *count)
+{
+	struct cm_saved_request s = { .id = id->handle };
+
+	s.length = cm_carry_unsaid(id, s.packet);
+	if (!s.length)
+		return;
+	put(w, &s, sizeof(s));
+	++*count;
 }
 
 static void put_mcasts(struct writer *w, const struct cm_id *id, uint32_t *count)
@@ -188,6 +215,9 @@ static void put_all(struct writer *w, const struct cm_process *p, struct cm_save
 			put_id(w, id);
 			head->ids++;
 		}
+	list_each(ch, &p->channels, link)
+		list_each(id, &ch->ids, link)
+			put_request(w, id, &head->requests);
 	list_each(ch, &p->channels, link)
 		list_each(id, &ch->ids, link)
 			put_mcasts(w, id, &head->mcasts);

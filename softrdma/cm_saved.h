@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The bytes that softrdma_cm_save writes: a struct cm_saved, then its channels, ids, groups and events, in the order in which they stand in
+ * The bytes that softrdma_cm_save writes: a struct cm_saved, then its channels, ids, requests that have not been said yet, groups and events, in the order in which they stand in
  * their lists. Little-endian, fixed width. They are read by the library that wrote them, brought to life again with its process, so
  * another version is refused. Ids and groups are named by their handles; CM_SAVED_NONE: none.
  */
@@ -9,15 +9,18 @@
 #include "softrdma/cm.h"
 
 #define CM_SAVED_MAGIC 0x736d6373u /* "scms" */
-#define CM_SAVED_VERSION 1u
+#define CM_SAVED_VERSION 2u
 #define CM_SAVED_NONE UINT32_MAX
+
+/* In cm_id.rejoin: what is to be done when all have loaded. */
+enum { REJOIN_NOT, REJOIN_CONNECT, REJOIN_ACCEPT, REJOIN_ASK, REJOIN_QUERY };
 
 struct cm_saved {
 	uint32_t magic, version;
-	uint32_t channels, ids, mcasts, events;
+	uint32_t channels, ids, requests, mcasts, events;
 	uint32_t next_handle;
 	uint16_t lid; /* this host's, then */
-	uint16_t reserved;
+	uint8_t reserved[6];
 	uint8_t gid[16];
 };
 
@@ -41,9 +44,16 @@ struct cm_saved_id {
 	uint8_t qp_type;
 	uint8_t claim_shared, reuse, afonly, ack_timeout, has_device, watched, passive;
 	uint8_t connected; /* has a socket, and somebody is at its other end */
-	uint8_t reserved[5];
+	uint8_t is_far;
+	uint32_t query_ms;
 	struct cm_conn conn;
 	union cm_addr src, dst, claim;
+};
+
+struct cm_saved_request {
+	uint32_t id;
+	uint32_t length;
+	uint8_t packet[CM_WIRE_MAX];
 };
 
 struct cm_saved_mcast {
@@ -62,5 +72,5 @@ struct cm_saved_event {
 	struct rdma_ucm_event_resp resp;
 };
 
-_Static_assert(sizeof(struct cm_saved) == 48 && sizeof(struct cm_saved_channel) == 24 && sizeof(struct cm_conn) == 44 &&
+_Static_assert(sizeof(struct cm_saved) == 56 && sizeof(struct cm_saved_channel) == 24 && sizeof(struct cm_conn) == 44 &&
 	       sizeof(struct cm_saved_id) == 52 + 44 + 3 * 128 && sizeof(struct cm_saved_mcast) == 24 + 128, "no holes of another size");

@@ -211,11 +211,11 @@ int sr_ah_check(const struct sr_context *ctx, const struct ibv_ah_attr *a);
 
 /* cm_file.c: was this library there before the program? */
 int sr_is_preloaded(void);
-/*
- * A socket that does not wait, or -errno (async.c). Where this library is preloaded it is made by a system call: others (librspreload) stand in for
- * the libc's socket there, and want thread-local storage, which a thread of ours has not. Elsewhere who has opened us sees it made.
- */
+/* socket.c: sockets that do not wait, or -errno. */
 int sr_socket(int domain, int type);
+int sr_socketpair(int type, int ret_pair[2]);
+int sr_accept(int fd);
+void sr_close(int fd); /* also a descriptor of another kind; -1: nothing */
 
 /* net*.c: other hosts; net.h has the inside. */
 /* Is there a network for this user? Sets ctx->net, or leaves NULL. */

@@ -25,6 +25,7 @@ int verbs_cm_open(const char *path, int flags)
 	if (strcmp(path, "/dev/infiniband/rdma_cm") != 0 || verbs_backend_load())
 		return FERMATA_NOT_MINE;
 	fermata_device_enter();
+	verbs_cm_hosts_tell();
 	if (verbs_backend.softrdma_cm_open)
 		r = verbs_backend.softrdma_cm_open(path, flags);
 	fermata_device_leave();

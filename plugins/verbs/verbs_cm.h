@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* rdma_cm within the plugin: verbs_cm.c the calls, verbs_cm_names.c their names, verbs_cm_state.c a checkpoint. */
+/* rdma_cm within the plugin: verbs_cm.c the calls, verbs_cm_names.c their names, verbs_cm_drain.c and verbs_cm_state.c a checkpoint. */
 #pragma once
 
 #include "plugins/verbs/verbs_internal.h"
@@ -11,3 +11,8 @@
 /* A command for the device of this life, in place; the answer to one, for the program. Only after a restart. */
 size_t verbs_cm_command_real(void *command, size_t n);
 void verbs_cm_answer_virtual(const void *command, size_t n);
+
+/* verbs_cm_hosts.c. A checkpoint notes this host; a restart publishes, learns (0 or -errno) and tells the library. */
+int verbs_cm_hosts_note(void);
+int verbs_cm_hosts_publish(void);
+void verbs_cm_hosts_tell(void);

@@ -306,7 +306,7 @@ static int learn_all(void)
 		r = learn_keys(name_mr, sizeof(name_mr), &verbs_rkeys, 0);
 	if (!r)
 		r = learn_keys(name_mw, sizeof(name_mw), &verbs_windows, 1);
-	return r;
+	return r ? r : verbs_cm_hosts_learn();
 }
 
 int verbs_fabric_learn(void)

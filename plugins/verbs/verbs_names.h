@@ -106,6 +106,10 @@
 	X(int, softrdma_cm_next, (int fd))                                                                 \
 	X(int, softrdma_cm_settle, (void))                                                                 \
 	X(int, softrdma_cm_each, (int (*fn)(const void *own, const void *other, int fd, void *arg), void *arg)) \
+	X(void, softrdma_cm_hold, (int held))                                                              \
+	X(int, softrdma_cm_lines, (int (*fn)(const void *own, const void *other, uint32_t said, uint32_t heard, const char *where, void *arg), void *arg)) \
+	X(int, softrdma_cm_host, (void *ret_address))                                                      \
+	X(int, softrdma_cm_here, (const void *address))                                                    \
 	X(long, softrdma_cm_save, (void *to, size_t room))                                                 \
 	X(int, softrdma_cm_load, (const void *from, size_t n))                                             \
 	X(int, softrdma_cm_join, (int accept))                                                             \

@@ -29,11 +29,23 @@ static void fork_child(void)
 	verbs_backend_forked();
 }
 
+static int quiesce(void)
+{
+	verbs_cm_quiesce();
+	return verbs_plain_quiesce();
+}
+
 static int drain(unsigned int round)
 {
 	int r = verbs_drain(round), cm = r < 0 ? r : verbs_cm_drain(round);
 
 	return cm ? cm : r;
+}
+
+static void resume(void)
+{
+	verbs_dm_resume();
+	verbs_cm_resume();
 }
 
 static int recreate(const void *record, size_t len)
@@ -71,10 +83,10 @@ const struct fermata_plugin plugin_verbs = {
 	.fork_prepare = fork_prepare,
 	.fork_parent = fork_parent,
 	.fork_child = fork_child,
-	.quiesce = verbs_plain_quiesce,
+	.quiesce = quiesce,
 	.drain = drain,
 	.dump = verbs_dump,
-	.resume = verbs_dm_resume,
+	.resume = resume,
 	.recreate = recreate,
 	.reconnect = reconnect,
 	.refill = refill,

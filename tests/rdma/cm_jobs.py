@@ -32,31 +32,34 @@ class Case:
         self.most = most
 
 
-def ucx(options, unit, env=UCX):
-    return Case(['ucx_perftest', '-p', PORT], ['ucx_perftest', '-p', PORT, HERE, *options.split(), '-n', COUNT], unit, 'Final:', True, env)
+def cases(here):
+    def ucx(options, unit, env=UCX):
+        return Case(['ucx_perftest', '-p', PORT], ['ucx_perftest', '-p', PORT, here, *options.split(), '-n', COUNT], unit, 'Final:', True, env)
+
+    return {
+        'rping': Case(['rping', '-s', '-a', here, '-C', COUNT, '-V', '-S', '4096'], ['rping', '-c', '-a', here, '-C', COUNT, '-V', '-S', '4096'], 2000),
+        'ucmatose': Case(['ucmatose', '-C', '20', '-c', COUNT], ['ucmatose', '-C', '20', '-c', COUNT, '-s', here], 60, 'return status 0',
+                         most=CONNECTIONS),
+        'ucmatose-migrate': Case(['ucmatose', '-m', '-c', COUNT], ['ucmatose', '-m', '-c', COUNT, '-s', here], 100, 'return status 0',
+                                 most=CONNECTIONS),
+        'udaddy': Case(['udaddy', '-C', '1000', '-c', COUNT], ['udaddy', '-C', '1000', '-c', COUNT, '-s', here], 8, 'return status 0',
+                       most=CONNECTIONS),
+        'rstream': Case(['rstream', '-T', 'v', '-C', COUNT, '-S', '65536'], ['rstream', '-T', 'v', '-C', COUNT, '-S', '65536', '-s', here], 1000, 'custom'),
+        'rstream-blocking': Case(['rstream', '-T', 'b', '-C', COUNT, '-S', '4096'],
+                                 ['rstream', '-T', 'b', '-C', COUNT, '-S', '4096', '-s', here], 2000, 'custom'),
+        'riostream': Case(['riostream', '-T', 'b', '-S', '4096', '-C', COUNT], ['riostream', '-T', 'b', '-S', '4096', '-C', COUNT, '-s', here], 2000, 'custom'),
+        'ib_send_bw-R': Case(['ib_send_bw', '-R', '-F', '-n', COUNT], ['ib_send_bw', '-R', '-F', '-n', COUNT, here], 20000, '#bytes'),
+        'ib_write_lat-R': Case(['ib_write_lat', '-R', '-F', '-n', COUNT], ['ib_write_lat', '-R', '-F', '-n', COUNT, here], 20000, '#bytes'),
+        'cmtime': Case(['cmtime'], ['cmtime', '-s', here, '-c', COUNT], 200, 'disconnect', serves=True, most=CONNECTIONS),
+        'qperf': Case(['qperf', '-lp', PORT], ['qperf', '-lp', PORT, here, '-t', COUNT, '-cm', '1', 'rc_bw'], 2, 'rc_bw', True, serves=True),
+        'ucx-rc': ucx('-t tag_lat -s 1024', 2000),
+        'ucx-rc-bw-1m': ucx('-t tag_bw -s 1000000', 200),
+        'ucx-sleep': ucx('-t tag_lat -E sleep', 1000),
+        'ucx-ud': ucx('-t tag_lat -s 1024', 1000, {'UCX_TLS': 'ud_verbs,self'}),
+    }
 
 
-CASES = {
-    'rping': Case(['rping', '-s', '-a', HERE, '-C', COUNT, '-V', '-S', '4096'], ['rping', '-c', '-a', HERE, '-C', COUNT, '-V', '-S', '4096'], 2000),
-    'ucmatose': Case(['ucmatose', '-C', '20', '-c', COUNT], ['ucmatose', '-C', '20', '-c', COUNT, '-s', HERE], 60, 'return status 0',
-                     most=CONNECTIONS),
-    'ucmatose-migrate': Case(['ucmatose', '-m', '-c', COUNT], ['ucmatose', '-m', '-c', COUNT, '-s', HERE], 100, 'return status 0',
-                             most=CONNECTIONS),
-    'udaddy': Case(['udaddy', '-C', '1000', '-c', COUNT], ['udaddy', '-C', '1000', '-c', COUNT, '-s', HERE], 8, 'return status 0',
-                   most=CONNECTIONS),
-    'rstream': Case(['rstream', '-T', 'v', '-C', COUNT, '-S', '65536'], ['rstream', '-T', 'v', '-C', COUNT, '-S', '65536', '-s', HERE], 1000, 'custom'),
-    'rstream-blocking': Case(['rstream', '-T', 'b', '-C', COUNT, '-S', '4096'],
-                             ['rstream', '-T', 'b', '-C', COUNT, '-S', '4096', '-s', HERE], 2000, 'custom'),
-    'riostream': Case(['riostream', '-T', 'b', '-S', '4096', '-C', COUNT], ['riostream', '-T', 'b', '-S', '4096', '-C', COUNT, '-s', HERE], 2000, 'custom'),
-    'ib_send_bw-R': Case(['ib_send_bw', '-R', '-F', '-n', COUNT], ['ib_send_bw', '-R', '-F', '-n', COUNT, HERE], 20000, '#bytes'),
-    'ib_write_lat-R': Case(['ib_write_lat', '-R', '-F', '-n', COUNT], ['ib_write_lat', '-R', '-F', '-n', COUNT, HERE], 20000, '#bytes'),
-    'cmtime': Case(['cmtime'], ['cmtime', '-s', HERE, '-c', COUNT], 200, 'disconnect', serves=True, most=CONNECTIONS),
-    'qperf': Case(['qperf', '-lp', PORT], ['qperf', '-lp', PORT, HERE, '-t', COUNT, '-cm', '1', 'rc_bw'], 2, 'rc_bw', True, serves=True),
-    'ucx-rc': ucx('-t tag_lat -s 1024', 2000),
-    'ucx-rc-bw-1m': ucx('-t tag_bw -s 1000000', 200),
-    'ucx-sleep': ucx('-t tag_lat -E sleep', 1000),
-    'ucx-ud': ucx('-t tag_lat -s 1024', 1000, {'UCX_TLS': 'ud_verbs,self'}),
-}
+CASES = cases(HERE)
 
 
 class Job(Two):
@@ -138,9 +141,9 @@ class Job(Two):
         return self.said()
 
 
-def with_job(options, case, body):
+def with_job(options, case, body, kind=Job):
     def test(folder):
-        job = Job(options, folder, case)
+        job = kind(options, folder, case)
         try:
             rng = random.Random(f'{options.seed}/{case.client}/{body.__name__}')
             for _ in range(TRIES - 1):

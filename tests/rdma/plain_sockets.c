@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A program that knows TCP alone: PORT waits, sends back what comes, and ends with the connection; PORT HOST sends and checks what
+ * A program that knows TCP alone: PORT waits, sends back what comes, and ends with the connection; PORT HOST [ROUNDS] sends and checks what
  * comes back. For librspreload, which makes RDMA connections of it.
  */
 #include <arpa/inet.h>
@@ -41,14 +41,14 @@ static void serve(struct sockaddr_in *a)
 	close(s);
 }
 
-static void ask(struct sockaddr_in *a)
+static void ask(struct sockaddr_in *a, int rounds)
 {
 	int s = socket(AF_INET, SOCK_STREAM, 0), round;
 	ssize_t sent, got, r;
 	size_t i;
 
 	need(s >= 0 && !connect(s, (struct sockaddr *)a, sizeof(*a)), "connect");
-	for (round = 0; round < ROUNDS; round++) {
+	for (round = 0; round < rounds; round++) {
 		for (i = 0; i < SIZE; i++)
 			out[i] = (char)(i * 7 + (size_t)round);
 		for (sent = 0; sent < SIZE; sent += r) {
@@ -74,7 +74,7 @@ int main(int argc, char **argv)
 	a.sin_port = htons((uint16_t)atoi(argv[1]));
 	a.sin_addr.s_addr = inet_addr(argc > 2 ? argv[2] : "0.0.0.0");
 	if (argc > 2)
-		ask(&a);
+		ask(&a, argc > 3 ? atoi(argv[3]) : ROUNDS);
 	else
 		serve(&a);
 	return 0;

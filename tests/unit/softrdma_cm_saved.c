@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Ids in each state are written down, die with all their sockets as a killed process's do, and are made again: the program goes on as if nothing had
- * been, with the handles and descriptors that librdmacm has. Both ends are in this process, on a channel each.
+ * been, with the handles and descriptors that librdmacm has. Both ends are in this process, on a channel each. With two hosts (END_HOSTS) each connection is
+ * one between them up to the first death; the lives after it are on one.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -16,11 +17,16 @@
 #include "softrdma_cm_util.h"
 #include "softrdma_directory.h"
 
+#define REQUEST (8l + 128 + 256) /* softrdma/cm_saved.h */
+
 static struct {
 	int (*settle)(void), (*next)(int fd), (*join)(int accept);
 	long (*save)(void *to, size_t room);
 	int (*load)(const void *from, size_t n);
 	int (*each)(int (*fn)(const void *own, const void *other, int fd, void *arg), void *arg);
+	void (*hold)(int held);
+	int (*lines)(int (*fn)(const void *own, const void *other, uint32_t said, uint32_t heard, const char *where, void *arg), void *arg);
+	int (*here)(const void *address), (*close)(int fd);
 } cm;
 
 static void find_functions(void)
@@ -31,7 +37,11 @@ static void find_functions(void)
 	cm.save = (__typeof__(cm.save))dlsym(RTLD_DEFAULT, "softrdma_cm_save");
 	cm.load = (__typeof__(cm.load))dlsym(RTLD_DEFAULT, "softrdma_cm_load");
 	cm.each = (__typeof__(cm.each))dlsym(RTLD_DEFAULT, "softrdma_cm_each");
-	assert_true(cm.settle && cm.next && cm.join && cm.save && cm.load && cm.each);
+	cm.hold = (__typeof__(cm.hold))dlsym(RTLD_DEFAULT, "softrdma_cm_hold");
+	cm.lines = (__typeof__(cm.lines))dlsym(RTLD_DEFAULT, "softrdma_cm_lines");
+	cm.here = (__typeof__(cm.here))dlsym(RTLD_DEFAULT, "softrdma_cm_here");
+	cm.close = (__typeof__(cm.close))dlsym(RTLD_DEFAULT, "softrdma_cm_close");
+	assert_true(cm.settle && cm.next && cm.join && cm.save && cm.load && cm.each && cm.hold && cm.lines && cm.here && cm.close);
 }
 
 static int is_of_cm(int fd)
@@ -46,11 +56,14 @@ static int is_of_cm(int fd)
 	return strstr(to, "/cm-ports") || (!getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) && type == SOCK_SEQPACKET);
 }
 
-/* The channels' numbers are kept, as /dev/null; the library is not told. */
+/* The channels' numbers are kept, as /dev/null; the library is not told, but where it has a thread, which has to go. */
 static void die(void)
 {
 	int null = open("/dev/null", O_RDONLY), fd;
 
+	while (other_host() && (fd = cm.next(-1)) >= 0)
+		if (cm.close(fd) || dup2(null, fd) != fd)
+			fail();
 	for (fd = 3; fd < 1024; fd++)
 		if (is_of_cm(fd))
 			syscall(SYS_close, fd);
@@ -60,18 +73,77 @@ static void die(void)
 	close(null);
 }
 
-static int settled(void)
-{
-	int all = 0, n;
+struct line {
+	uint8_t own[17], other[17];
+	uint32_t said, heard;
+};
 
-	while ((n = cm.settle()) > 0)
-		all += n;
-	assert_int_equal(n, 0);
-	return all;
+struct lines {
+	struct line line[64];
+	uint32_t count;
+};
+
+static int line_take(const void *own, const void *other, uint32_t said, uint32_t heard, const char *where, void *arg)
+{
+	struct lines *l = arg;
+	struct line *n = &l->line[l->count++];
+
+	assert_true(l->count <= 64 && strstr(where, "port"));
+	memcpy(n->own, own, 17);
+	memcpy(n->other, other, 17);
+	n->said = said;
+	n->heard = heard;
+	return 0;
 }
 
-/* A whole life: what was written is all that is left. */
-static void life_again(void)
+static struct lines lines_now(void)
+{
+	struct lines l = { .count = 0 };
+
+	assert_int_equal(cm.lines(line_take, &l), 0);
+	return l;
+}
+
+/* What the other end of each has heard is what this one has said. */
+static int is_balanced(void)
+{
+	struct lines l = lines_now();
+
+	for (uint32_t i = 0; i < l.count; i++) {
+		uint32_t k = 0;
+
+		while (k < l.count && memcmp(l.line[i].other, l.line[k].own, 17))
+			k++;
+		if (k == l.count || l.line[i].said != l.line[k].heard || l.line[i].heard != l.line[k].said)
+			return 0;
+	}
+	return 1;
+}
+
+static void settled(void)
+{
+	int n;
+
+	cm.hold(1);
+	do {
+		n = cm.settle();
+		assert_true(n >= 0);
+	} while (n || !is_balanced());
+}
+
+/* Programs of the other host are on this one now. */
+static void come_together(void)
+{
+	struct sockaddr_in a = address(1);
+	uint8_t ip[16] = { [10] = 0xff, [11] = 0xff };
+
+	memcpy(ip + 12, &a.sin_addr, 4);
+	if (other_host())
+		assert_int_equal(cm.here(ip), 0);
+}
+
+/* A whole life: what was written is all that is left. How much longer what is written then is. */
+static long life_next(void)
 {
 	long n, m;
 	char *bytes;
@@ -84,11 +156,20 @@ static void life_again(void)
 	assert_int_equal(m, n);
 	die();
 	assert_int_equal(cm.load(bytes, (size_t)n), 0);
+	come_together();
 	assert_int_equal(cm.join(0), 0);
 	assert_int_equal(cm.join(1), 0);
 	m = cm.save(NULL, 0);
-	assert_int_equal(m, n);
 	free(bytes);
+	return m - n;
+}
+
+/* A request that had not been said takes up no place any more. */
+static void life_again(void)
+{
+	long more = life_next();
+
+	assert_true(!more || (other_host() && more == -REQUEST));
 }
 
 /* ---- what has no other end ---- */
@@ -306,6 +387,118 @@ static void test_many(void **state)
 	}
 }
 
+/* ---- other hosts ---- */
+
+/* Each message of a connection's life counts at both ends, and nothing counts twice. */
+static void test_counts(void **state)
+{
+	struct pair s = pair_to(CONNECTED);
+	struct lines l;
+
+	if (!other_host()) {
+		pair_end(&s);
+		skip();
+	}
+	settled();
+	l = lines_now();
+	assert_int_equal(l.count, 2);
+	for (int i = 0; i < 2; i++) { /* REQ and RTU; REP */
+		assert_int_equal(l.line[i].said, l.line[i].own[0] == 'a' ? 2 : 1);
+		assert_int_equal(l.line[i].heard, l.line[i].own[0] == 'a' ? 1 : 2);
+	}
+	cm.hold(0);
+	assert_int_equal(rdma_disconnect(s.server), 0);
+	settled();
+	l = lines_now();
+	assert_int_equal(l.count, 2);
+	assert_int_equal(l.line[0].said + l.line[1].said, 4);
+	cm.hold(0);
+	assert_int_equal(expect(s.here, RDMA_CM_EVENT_DISCONNECTED), 0);
+	drop(&s.client);
+	settled();
+	l = lines_now();
+	assert_int_equal(l.count, 0);
+	cm.hold(0);
+	assert_int_equal(expect(s.there, RDMA_CM_EVENT_DISCONNECTED), 0);
+	pair_end(&s);
+}
+
+/* A request that is held is said by nobody but by its id, once, wherever that goes on. */
+static void ask_held(int die)
+{
+	struct rdma_event_channel *ch = channel(), *there = channel();
+	struct rdma_cm_id *l = listener(there, RDMA_PS_TCP, 4), *id = resolved(ch, RDMA_PS_TCP, port_of(l));
+	struct rdma_conn_param p = parameters();
+	struct rdma_cm_event *ev;
+	struct lines n;
+
+	cm.hold(1);
+	assert_int_equal(rdma_connect(id, &p), 0);
+	settled();
+	if (other_host()) {
+		n = lines_now();
+		assert_int_equal(n.count, 0);
+		quiet(there);
+	}
+	if (die)
+		life_next(); /* the request needs no place any more */
+	else
+		cm.hold(0);
+	ev = event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_int_equal(ev->param.conn.qp_num, 0x777);
+	assert_int_equal(rdma_accept(ev->id, &p), 0);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_CONNECT_RESPONSE), 0);
+	assert_int_equal(rdma_destroy_id(ev->id), 0);
+	rdma_ack_cm_event(ev);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), NOBODY);
+	quiet(there);
+	drop(&id);
+	drop(&l);
+	rdma_destroy_event_channel(ch);
+	rdma_destroy_event_channel(there);
+}
+
+static void test_held(void **state)
+{
+	ask_held(0);
+	ask_held(1);
+}
+
+/* Nobody listens in the life after; and an id that is not held has its answer in this one. */
+static void test_held_for_nobody(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	struct rdma_cm_id *id = resolved(ch, RDMA_PS_TCP, 7777);
+	struct rdma_conn_param p = parameters();
+
+	cm.hold(1);
+	assert_int_equal(rdma_connect(id, &p), 0);
+	life_next();
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), 8);
+	quiet(ch);
+	drop(&id);
+	rdma_destroy_event_channel(ch);
+}
+
+/* It asks whether the other host is there. */
+static void test_query(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	struct rdma_cm_id *id = new_id(ch, RDMA_PS_TCP), *way = resolved(ch, RDMA_PS_TCP, 7778);
+	struct rdma_conn_param p = parameters();
+	struct sockaddr_in a = address(7778);
+
+	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&a, 1000), 0);
+	life_again();
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	assert_int_equal(rdma_connect(way, &p), 0);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), 8);
+	quiet(ch);
+	drop(&id);
+	drop(&way);
+	rdma_destroy_event_channel(ch);
+}
+
 /* ---- services, groups, time ---- */
 
 static void test_service(void **state)
@@ -344,6 +537,8 @@ static void test_group(void **state)
 	struct rdma_cm_event *ev;
 	int context;
 
+	if (other_host()) /* no device has "any" address */
+		a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	inet_pton(AF_INET, "239.9.8.7", &group.sin_addr);
 	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&a), 0);
 	assert_int_equal(rdma_join_multicast(id, (struct sockaddr *)&group, &context), 0);
@@ -404,12 +599,14 @@ static void test_port_taken(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_nothing), cmocka_unit_test(test_alone), cmocka_unit_test(test_unread),
-		cmocka_unit_test(test_stages),	cmocka_unit_test(test_ends),  cmocka_unit_test(test_many),
-		cmocka_unit_test(test_service), cmocka_unit_test(test_group), cmocka_unit_test(test_time),
-		cmocka_unit_test(test_port_taken),
+		cmocka_unit_test_setup(test_nothing, another_host), cmocka_unit_test_setup(test_alone, another_host), cmocka_unit_test_setup(test_unread, another_host),
+		cmocka_unit_test_setup(test_stages, another_host),	cmocka_unit_test_setup(test_ends, another_host),  cmocka_unit_test_setup(test_many, another_host),
+		cmocka_unit_test_setup(test_counts, another_host),	cmocka_unit_test_setup(test_held, another_host),  cmocka_unit_test_setup(test_held_for_nobody, another_host),
+		cmocka_unit_test_setup(test_query, another_host),
+		cmocka_unit_test_setup(test_service, another_host), cmocka_unit_test_setup(test_group, another_host), cmocka_unit_test_setup(test_time, another_host),
+		cmocka_unit_test_setup(test_port_taken, another_host),
 	};
 
 	find_functions();
-	return cmocka_run_group_tests(tests, directory_make, directory_remove);
+	return cmocka_run_group_tests(tests, places_make, places_remove);
 }

@@ -18,6 +18,7 @@
 
 static char key_path[64];
 static uint32_t net; /* its hosts' addresses but for the last byte */
+static uint32_t other = 2;
 
 int other_host(void)
 {
@@ -36,6 +37,12 @@ static int network_make(void)
 	if (!f || fchmod(fileno(f), 0600) || fputs(KEY, f) < 0 || fclose(f))
 		return 1;
 	return setenv("SOFTRDMA_KEY", key_path, 1) || setenv("SOFTRDMA_ADDRESS", text, 1);
+}
+
+int another_host(void **state)
+{
+	other++;
+	return 0;
 }
 
 int places_make(void **state)
@@ -57,7 +64,7 @@ int run_places(const struct CMUnitTest *tests, size_t n, size_t one_host)
 
 struct sockaddr_in address(uint16_t port)
 {
-	uint32_t to = !other_host() ? INADDR_LOOPBACK : port ? net | 2 : INADDR_ANY;
+	uint32_t to = !other_host() ? INADDR_LOOPBACK : port ? net | other : INADDR_ANY;
 
 	return (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(to) };
 }

@@ -28,6 +28,7 @@ struct pair {
 int places_make(void **state);
 int places_remove(void **state);
 int other_host(void);
+int another_host(void **state); /* its address is a new one from now on */
 /* Of @n tests the last @one_host are left out where the ends are on two. */
 int run_places(const struct CMUnitTest *tests, size_t n, size_t one_host);
 /* To go to; port 0: to listen at. */

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Hosts that are this one now. A restart brings programs of several hosts back on one: the addresses that they knew each other by lead here from then on,
+ * though no interface has them. Owns the list of those, which grows only and outlives channels. Who brings processes back adds to it while the program
+ * stands still.
+ *
+ * Addresses have 16 bytes, of IPv4 mapped ones. One of InfiniBand's own is looked at by the last 4, which are all of a host's that a GID has.
+ */
+#include "softrdma/cm.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "softrdma/device.h"
+#include "softrdma/name.h"
+#include "softrdma/net.h"
+
+#define HOSTS 1024
+
+static uint8_t hosts[HOSTS][16];
+static uint32_t count;
+
+static int knows(const uint8_t *end, size_t from)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (!memcmp(hosts[i] + from, end, 16 - from))
+			return 1;
+	return 0;
+}
+
+EXPORT int softrdma_cm_here(const void *address)
+{
+	if (knows(address, 0))
+		return 0;
+	if (count == HOSTS)
+		return -ENOSPC;
+	memcpy(hosts[count++], address, 16);
+	return 0;
+}
+
+/* 1: there is a network, and this host's address on it. */
+EXPORT int softrdma_cm_host(void *ret_address)
+{
+	struct sr_host h;
+	uint32_t address = sr_net_address(&h);
+
+	if (address)
+		net_name_fill(&h, address, ret_address);
+	return address != 0;
+}
+
+int cm_here(const union cm_addr *a)
+{
+	uint8_t ip[16] = { [10] = 0xff, [11] = 0xff };
+
+	if (!count)
+		return 0;
+	if (a->family == AF_IB)
+		return cm_here_gid(a->ib.addr);
+	if (a->family == AF_INET)
+		memcpy(ip + 12, &a->in.sin_addr, 4);
+	else
+		memcpy(ip, &a->in6.sin6_addr, 16);
+	return knows(ip, 0);
+}
+
+int cm_here_gid(const uint8_t gid[16])
+{
+	uint32_t address = count ? __builtin_bswap32(sr_first_gid_host(gid)) : 0;
+	uint8_t ip[16] = { 0 };
+
+	memcpy(ip + 12, &address, 4);
+	return address && knows(ip + 12, 12);
+}
