@@ -4,7 +4,6 @@
  * note CONTENTS. Owns that note, and how far it has come: the commands are told what there is before the first byte is copied.
  */
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -151,9 +150,8 @@ static int save_one(struct job *j, uint32_t i)
 static void save_all(void *arg)
 {
 	struct job *j = arg;
-	int r = (int)RAW1(SYS_unshare, CLONE_FILES);
 
-	j->place.dir = r ? r : raw_open(j->where->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	j->place.dir = raw_open(j->where->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	if (j->place.dir < 0)
 		j->result = fermata_fail(j->place.dir, "cannot open %s (errno %d)", j->where->directory, -j->place.dir);
 	for (uint32_t i = 0; i < content_now.count && !j->result; i++)
@@ -172,7 +170,7 @@ static int save(const struct msg_phase *where, struct msg_phase_done *done)
 	if (raw_is_error(room))
 		return fermata_fail(-ENOMEM, "no memory to copy files with");
 	j.place.buffer = room;
-	r = raw_thread_spawn(&t, save_all, &j, room + IMAGE_CONTENT_BLOCK, STACK_SIZE);
+	r = raw_thread_spawn_apart(&t, NULL, true, save_all, &j, room + IMAGE_CONTENT_BLOCK, STACK_SIZE);
 	if (!r)
 		raw_thread_join(&t);
 	else

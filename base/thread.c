@@ -37,7 +37,7 @@ int raw_thread_spawn(struct raw_thread *t, void (*fn)(void *), void *arg, void *
 int raw_thread_spawn_apart(struct raw_thread *t, void *tls, bool own_files, void (*fn)(void *), void *arg, void *stack,
 			   size_t stack_size)
 {
-	return spawn(t, CLONE_SETTLS | (own_files ? 0 : CLONE_FILES), tls, fn, arg, (char *)stack + stack_size);
+	return spawn(t, (tls ? CLONE_SETTLS : 0) | (own_files ? 0 : CLONE_FILES), tls, fn, arg, (char *)stack + stack_size);
 }
 #endif
 
