@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "agent/fd_table.h"
+#include "base/fdpass.h"
 #include "base/log.h"
 
 static bool dumped; /* the records are made: what was found has no numbers any more */
@@ -56,6 +57,8 @@ int fd_quiesce(void)
 		r = unpack_all();
 	for (uint32_t i = 0; i < fd_table.count && !r; i++)
 		r = claim(fd_table.entries[i]);
+	if (!r)
+		fdpass_serve(3); /* where it cannot, who wants a descriptor of ours says which */
 	return r ? r : fd_share_publish();
 }
 
@@ -119,6 +122,7 @@ int fd_dump(int (*emit)(void *arg, const struct image_resource *r, const void *r
 {
 	int r = 0;
 
+	fdpass_serve_end(); /* all others are through with DRAIN */
 	for (uint32_t i = 0; i < fd_table.count && !r; i++) {
 		struct fd_entry *e = fd_table.entries[i];
 		struct image_resource head = { .desc_id = e->desc.id, .fd_count = e->fd_count };
@@ -138,6 +142,7 @@ int fd_dump(int (*emit)(void *arg, const struct image_resource *r, const void *r
 void fd_resume(int reason)
 {
 	(void)reason;
+	fdpass_serve_end();
 	for (uint32_t i = 0; i < fd_table.count; i++) {
 		struct fd_entry *e = fd_table.entries[i];
 

@@ -146,6 +146,8 @@ int fd_recreate(const struct image_restart *restart)
 	fdpass_consent();
 	if (!r)
 		r = hold_numbers();
+	if (!r)
+		fdpass_serve(highest_number() + 1); /* where it cannot, who wants a descriptor of ours says which */
 	for (uint32_t i = 0; i < fd_table.count && !r; i++) {
 		struct fd_entry *e = fd_table.entries[i];
 
@@ -206,6 +208,7 @@ int fd_refill(void)
 
 void fd_restarted(void)
 {
+	fdpass_serve_end();
 	fd_stdio_done();
 	fd_found_end(false);
 	limit_restore();

@@ -97,11 +97,13 @@ static void drop_link(void)
 	agent.link.fd = -EBADF;
 }
 
-/* The watch thread's own table has no standard error: the program's is borrowed. */
+/* The watch thread's own table has no standard error: the program's is borrowed, or opened where that is refused. */
 static void warn_alone(int err)
 {
 	int fd = fdpass_take((int)agent.pid, 2);
 
+	if (fd < 0)
+		fd = raw_open("/proc/self/fd/2", O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0);
 	if (fd >= 0)
 		RAW3(SYS_dup3, fd, 2, 0);
 	log_warn("the child of a fork is outside the job: no connection to the coordinator in %s (errno %d)", agent.jobdir, -err);
@@ -139,6 +141,7 @@ static void fork_child(void)
 	device_threads_forget();
 	agent.pid = (uint32_t)raw_getpid();
 	agent.registered = false;
+	fdpass_job(agent.jobdir, (int)agent.pid);
 	stop_forked();
 	phase_forked();
 	wrap_timer_forked();
@@ -234,6 +237,7 @@ __attribute__((constructor)) static void agent_main(void)
 	if (!r)
 		r = stop_init();
 	agent.active = true;
+	fdpass_job(agent.jobdir, (int)agent.pid);
 	start_plugins();
 	if (!r)
 		r = join();

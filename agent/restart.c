@@ -17,6 +17,7 @@
 
 #include "agent/device.h"
 #include "agent/libc.h"
+#include "base/fdpass.h"
 
 static int connect_again(void)
 {
@@ -27,6 +28,7 @@ static int connect_again(void)
 	if (agent.restart.rdma[0])
 		memcpy(agent.rdma, agent.restart.rdma, sizeof(agent.rdma));
 	environment_restarted();
+	fdpass_job(agent.jobdir, (int)agent.pid);
 	fm_format(path, sizeof(path), "%s/key", agent.jobdir);
 	r = link_read_key(path, agent.key);
 	if (r < 0)

@@ -1,24 +1,36 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Descriptors over process borders, and out of the way of numbers that a program knows. The first two want the right to trace
- * the other process: same user, dumpable, and under Yama its consent (fdpass_consent).
+ * the other process: same user, dumpable, and under Yama its consent (fdpass_consent). Where the kernel refuses pidfd_getfd all the same, as
+ * in a container, fdpass_take asks the other process itself: fdpass.c.
  */
 #pragma once
+
+#include <errno.h>
+#include <stdbool.h>
 
 #include "base/sys.h"
 
 #define FDPASS_PARK_BASE 640 /* parked descriptors live above the numbers that programs commonly use */
 
-/* A copy, close-on-exec, of descriptor @fd of process @pid; or -errno. */
-static inline int fdpass_take(int pid, int fd)
-{
-	int process = (int)RAW2(SYS_pidfd_open, pid, 0), r;
+/* What this is: process @self of the job whose directory is @path, which stays the caller's. */
+void fdpass_job(const char *path, int self);
+const char *fdpass_directory(void); /* NULL: of no job */
 
-	if (process < 0)
-		return process;
-	r = (int)RAW3(SYS_pidfd_getfd, process, fd, 0);
-	raw_close(process);
-	return r;
+/* A copy, close-on-exec, of descriptor @fd of process @pid; or -errno. Of @self: in a thread that has the program's table only. */
+int fdpass_take(int pid, int fd);
+/* Around many of them in one thread, where they may be asked for: the socket is made once. 0, or -errno: then each makes its own. */
+int fdpass_ask_begin(void);
+void fdpass_ask_end(void);
+
+/* Hands out this process's descriptors until fdpass_serve_end, if pidfd_getfd is refused here. Its own has number @above or a higher one. 0 or -errno. */
+int fdpass_serve(int above);
+void fdpass_serve_end(void);
+
+/* What a call that a container's filter, or a kernel without it, refuses answers. */
+static inline bool fdpass_is_refused(long r)
+{
+	return r == -EPERM || r == -ENOSYS;
 }
 
 /* 0 when both descriptors name one open file description, greater when not, or -errno. */

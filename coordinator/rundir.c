@@ -2,7 +2,8 @@
 /*
  * The runtime directory. Invariants: RUNDIR and RUNDIR/JOB belong to this user and are closed to others (0700); a job lives
  * exactly while some process holds an OFD lock on RUNDIR/JOB/lock (that kind can be asked for without being taken); jobs are made and removed only under flock on RUNDIR/.lock, so two
- * launches of one job at once start one coordinator, and a coordinator never leaves between being found and being joined.
+ * launches of one job at once start one coordinator, and a coordinator never leaves between being found and being joined. A number in RUNDIR/JOB is the
+ * socket of a process that hands out or asks for descriptors (base/fdpass.c); one that was killed leaves it.
  */
 #include "coordinator/rundir.h"
 
@@ -189,7 +190,7 @@ int rundir_job_create(const char *job, char ret_jobdir[RUNDIR_PATH_MAX], uint8_t
 	if (r < 0)
 		return r;
 	r = snprintf(ret_jobdir, RUNDIR_PATH_MAX, "%s/%s", dir, job);
-	if (r >= RUNDIR_PATH_MAX || (size_t)r + sizeof("/sock") > sizeof(address.sun_path)) {
+	if (r >= RUNDIR_PATH_MAX || (size_t)r + sizeof("/04194304") > sizeof(address.sun_path)) {
 		log_error("job directory %s/%s: too long for a socket's address; choose a shorter job name, or set "
 			  "FERMATA_RUNDIR to a shorter path", dir, job);
 		return -ENAMETOOLONG;
@@ -221,10 +222,26 @@ int rundir_job_create(const char *job, char ret_jobdir[RUNDIR_PATH_MAX], uint8_t
 	return fd;
 }
 
+static void rundir_sockets_remove(const char *jobdir)
+{
+	char path[RUNDIR_PATH_MAX + 256];
+	DIR *d = opendir(jobdir);
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		snprintf(path, sizeof(path), "%s/%s", jobdir, e->d_name);
+		if (e->d_name[strspn(e->d_name, "0123456789")] == 0)
+			unlink(path);
+	}
+	if (d)
+		closedir(d);
+}
+
 void rundir_job_remove(const char *jobdir)
 {
 	char path[RUNDIR_PATH_MAX + 16];
 
+	rundir_sockets_remove(jobdir);
 	for (size_t i = 0; i < sizeof(rundir_files) / sizeof(rundir_files[0]); i++) {
 		snprintf(path, sizeof(path), "%s/%s", jobdir, rundir_files[i]);
 		unlink(path);

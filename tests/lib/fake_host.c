@@ -19,6 +19,7 @@
 
 #include "agent/fd.h"
 #include "agent/fd_table.h"
+#include "base/fdpass.h"
 #include "base/macro.h"
 #include "fermata/plugin.h"
 
@@ -44,6 +45,7 @@ static struct {
 	uint8_t key[64];
 } asked[NAMES_MAX];
 static uint32_t asked_count, phase = 1;
+static char meeting[64]; /* where the members find each other */
 char fake_text[512];
 
 bool fd_is_reserved(int fd)
@@ -292,6 +294,7 @@ int fake_member(void (*body)(void))
 	if (pid)
 		return pid;
 	alarm(20);
+	fdpass_job(meeting, getpid());
 	body();
 	_exit(0);
 }
@@ -325,15 +328,19 @@ void fake_run(unsigned int members, void (*body)(void))
 	int status, pid;
 
 	shared_new(members);
+	snprintf(meeting, sizeof(meeting), "/tmp/fermata-fake-XXXXXX");
+	assert_non_null(mkdtemp(meeting));
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
 		alarm(20);
 		close_range(3, ~0u, 0); /* what the runner of the tests left open is not ours */
+		fdpass_job(meeting, getpid());
 		body();
 		_exit(0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(rmdir(meeting), 0); /* no name is left behind */
 	munmap(shared, sizeof(*shared));
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
