@@ -6,14 +6,28 @@
  * same key. In drain round 0, when every process stands still and every answer is there, it compares the others' by kcmp. All see the
  * same holders, so all elect the same leader: the lowest pid. An inode is a coarse key (every holder of /dev/null is
  * under one), kcmp is what decides. Terminals are not named: each process re-attaches its own.
+ *
+ * Where kcmp is refused, it takes the others' descriptors instead and looks for a mark on them (fd_mark.c), beginning with the lowest pid: the first
+ * that has it leads. Only the leader looks further, for those of whom it does not know that they are standard streams. All that runs in a child that has our
+ * memory and a table of its own: what has been taken is closed again, and a process that closes any descriptor of a file lets go its POSIX locks on it, and of
+ * a message queue what it has registered there.
  */
 #include "agent/fd_table.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
+#include "agent/fd_mark.h"
+#include "base/arch/x86_64/thread.h"
 #include "base/fdpass.h"
+#include "base/log.h"
 #include "base/macro.h"
+
+#define STACK_SIZE (64u << 10)
+#define ANONYMOUS "anon_inode:"
 
 struct share_key {
 	char tag[3]; /* "fd/" */
@@ -25,7 +39,41 @@ struct share_holder {
 	uint32_t pid;
 	int32_t fd;
 	uint32_t stdio_mask;
+	uint32_t status;
+	uint32_t kind; /* of what has no inode of its own; else 0 */
+	uint32_t id;   /* of an eventfd, which has one description; 0: not told */
 };
+
+static uint32_t kind_of(const struct fd_entry *e)
+{
+	uint32_t hash = 2166136261u;
+
+	if (memcmp(e->desc.link, ANONYMOUS, sizeof(ANONYMOUS) - 1) != 0)
+		return 0;
+	for (const char *c = e->desc.link; *c; c++)
+		hash = (hash ^ (uint8_t)*c) * 16777619u;
+	return hash;
+}
+
+/* Only where kcmp is refused: it spares us to look at each eventfd of everybody. Linux 5.2. */
+static uint32_t eventfd_id(const struct fd_entry *e)
+{
+	static const char name[] = "eventfd-id:";
+	int pid = (int)fermata_pid();
+	char path[48], text[256];
+	const char *at;
+	uint32_t id = 0;
+
+	if (strcmp(e->desc.link, ANONYMOUS "[eventfd]") != 0 || !fdpass_is_refused(fdpass_compare(pid, e->desc.fd, pid, e->desc.fd)))
+		return 0;
+	fm_format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", e->desc.fd);
+	at = raw_read_file(path, text, sizeof(text)) < 0 ? NULL : strstr(text, name);
+	if (!at)
+		return 0;
+	for (at += sizeof(name) - 1 + strspn(at + sizeof(name) - 1, " \t"); *at >= '0' && *at <= '9'; at++)
+		id = id * 10 + (uint32_t)(*at - '0');
+	return id + 1;
+}
 
 static struct share_key key_of(const struct fd_entry *e)
 {
@@ -55,7 +103,7 @@ int fd_share_publish(void)
 	for (uint32_t i = 0; i < fd_table.count && !r; i++) {
 		struct fd_entry *e = fd_table.entries[i];
 		struct share_key key = key_of(e);
-		struct share_holder holder = { fermata_pid(), e->desc.fd, e->stdio_mask };
+		struct share_holder holder = { fermata_pid(), e->desc.fd, e->stdio_mask, e->desc.status, kind_of(e), eventfd_id(e) };
 
 		if (!e->plugin)
 			continue;
@@ -66,26 +114,44 @@ int fd_share_publish(void)
 	return r;
 }
 
-static int resolve_one(struct fd_entry *e)
+/* The @nth that holds something under the key of @e: 1, 0 past the last, or -errno. */
+static int holder_at(const struct fd_entry *e, unsigned int nth, struct share_holder *ret)
 {
 	struct share_key key = key_of(e);
+	size_t len;
+	const void *value = fermata_resolve(&key, sizeof(key), nth, &len);
+
+	if (!value)
+		return 0;
+	if (len < sizeof(*ret))
+		return fermata_fail(-EPROTO, "a name for fd %d has %zu bytes", e->desc.fd, len);
+	memcpy(ret, value, sizeof(*ret));
+	return 1;
+}
+
+static int refused(const struct fd_entry *e, const struct share_holder *other, int err)
+{
+	return fermata_fail(err, "fd %d (%s) cannot be compared with fd %d of process %u: kcmp is refused, and nothing else tells "
+			    "(errno %d)", e->desc.fd, e->desc.link, other->fd, other->pid, -err);
+}
+
+/* ---- by kcmp ---- */
+
+/* 1: kcmp is refused here, and nothing has been found out. */
+static int resolve_one(struct fd_entry *e)
+{
 	uint32_t self = fermata_pid();
 	struct share_holder other;
-	const void *value;
-	size_t len;
+	int r;
 
-	for (unsigned int i = 0; (value = fermata_resolve(&key, sizeof(key), i, &len)); i++) {
-		int r;
-
-		if (len < sizeof(other))
-			return fermata_fail(-EPROTO, "a name for fd %d has %zu bytes", e->desc.fd, len);
-		memcpy(&other, value, sizeof(other));
+	for (unsigned int i = 0; (r = holder_at(e, i, &other)) > 0; i++) {
 		if (other.pid == self)
 			continue;
 		r = fdpass_compare((int)self, e->desc.fd, (int)other.pid, other.fd);
+		if (fdpass_is_refused(r))
+			return 1;
 		if (r < 0)
-			return fermata_fail(r, "fd %d (%s) cannot be compared with fd %d of process %u: kcmp is refused "
-					    "(errno %d)", e->desc.fd, e->desc.link, other.fd, other.pid, -r);
+			return refused(e, &other, r);
 		if (r > 0)
 			continue;
 		e->stdio_mask |= other.stdio_mask;
@@ -94,7 +160,135 @@ static int resolve_one(struct fd_entry *e)
 			e->leader_fd = other.fd;
 		}
 	}
+	return r;
+}
+
+/* ---- by marks ---- */
+
+struct holders { /* that may have the description of an entry, by pid; first those under our number, as a fork leaves it */
+	struct share_holder *all;
+	uint32_t count, room;
+	int fd;
+};
+
+static bool is_before(const struct holders *l, const struct share_holder *a, const struct share_holder *b)
+{
+	return a->pid < b->pid || (a->pid == b->pid && a->fd == l->fd);
+}
+
+static int holders_add(struct holders *l, const struct share_holder *h)
+{
+	uint32_t i = l->count;
+
+	if (l->count == l->room) {
+		uint32_t room = l->room ? l->room * 2 : 64;
+		struct share_holder *more = fermata_alloc(room * sizeof(*more));
+
+		if (!more)
+			return fermata_fail(-ENOMEM, "no memory to compare descriptors");
+		if (l->count)
+			memcpy(more, l->all, l->count * sizeof(*more));
+		fermata_free(l->all);
+		l->all = more;
+		l->room = room;
+	}
+	for (; i && is_before(l, h, &l->all[i - 1]); i--)
+		l->all[i] = l->all[i - 1];
+	l->all[i] = *h;
+	l->count++;
 	return 0;
+}
+
+static int holders_find(const struct fd_entry *e, struct holders *ret)
+{
+	uint32_t self = fermata_pid(), kind = kind_of(e), id = eventfd_id(e);
+	struct share_holder h;
+	int r;
+
+	for (unsigned int i = 0; (r = holder_at(e, i, &h)) > 0; i++)
+		if (h.pid != self && h.kind == kind && (!h.id || !id || h.id == id) && fd_mark_possible(e->desc.status, h.status)) {
+			r = holders_add(ret, &h);
+			if (r)
+				return r;
+		}
+	return r;
+}
+
+/* 1: @other has the same description; 0: not; or -errno. */
+static int has_same(const struct fd_entry *e, const struct share_holder *other)
+{
+	struct fd_mark m;
+	int theirs = fdpass_take((int)other->pid, other->fd), r;
+
+	if (theirs < 0)
+		return refused(e, other, theirs);
+	r = fd_mark_begin(&m, e->desc.fd, &e->desc.st, e->desc.status);
+	if (!r) {
+		r = fd_mark_is_on(&m, theirs);
+		fd_mark_end(&m);
+	} else {
+		refused(e, other, r);
+	}
+	raw_close(theirs);
+	return r;
+}
+
+static int resolve_marked(struct fd_entry *e)
+{
+	struct holders l = { .fd = e->desc.fd };
+	int r = holders_find(e, &l), same;
+
+	for (uint32_t i = 0; i < l.count && !r; i++) {
+		const struct share_holder *h = &l.all[i];
+
+		if (h->pid > e->leader_pid && !(h->stdio_mask & ~e->stdio_mask))
+			continue;
+		same = has_same(e, h);
+		r = same < 0 ? same : 0;
+		if (same <= 0)
+			continue;
+		e->stdio_mask |= h->stdio_mask;
+		if (h->pid > e->leader_pid)
+			continue;
+		e->leader_pid = h->pid;
+		e->leader_fd = h->fd;
+		break;
+	}
+	fermata_free(l.all);
+	return r;
+}
+
+/* It has a session of its own, so that no signal of a terminal ends it, and dies with us. */
+static void resolve_all_marked(void *ret_result)
+{
+	int r = 0;
+
+	RAW0(SYS_setsid);
+	RAW2(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
+	fdpass_ask_begin();
+	for (uint32_t i = 0; i < fd_table.count && !r; i++)
+		if (fd_table.entries[i]->plugin)
+			r = resolve_marked(fd_table.entries[i]);
+	fdpass_ask_end();
+	*(int *)ret_result = r;
+}
+
+static int resolve_apart(void)
+{
+	char *stack = raw_mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int result = -EINTR;
+	uint32_t unused = 0;
+	long pid, r;
+
+	if (raw_is_error(stack))
+		return fermata_fail(-ENOMEM, "no memory to compare descriptors");
+	r = pid = arch_thread_clone(CLONE_VM | CLONE_FS, stack + STACK_SIZE, &unused, &unused, NULL, resolve_all_marked, &result);
+	while (pid > 0 && (r = RAW4(SYS_wait4, pid, NULL, __WALL, NULL)) == -EINTR)
+		;
+	raw_munmap(stack, STACK_SIZE);
+	if (r < 0)
+		result = (int)r;
+	return result ? fermata_fail(result, "the descriptors of process %u cannot be compared (errno %d)", fermata_pid(), -result) : 0;
 }
 
 int fd_share_resolve(void)
@@ -104,5 +298,5 @@ int fd_share_resolve(void)
 	for (uint32_t i = 0; i < fd_table.count && !r; i++)
 		if (fd_table.entries[i]->plugin)
 			r = resolve_one(fd_table.entries[i]);
-	return r;
+	return r > 0 ? resolve_apart() : r;
 }

@@ -6,13 +6,14 @@
  * Invariants: every number of /proc/self/fd stands in exactly one entry, but those of the agent and of devices; entries
  * do not move; desc.fd is fds[0].fd, the lowest but for those that fd_found.c adds later.
  *
- * Duplicates are told by kcmp, asked only where device and inode agree.
+ * Duplicates are told by kcmp, asked only where device and inode agree; where that is refused, by fd_mark.c.
  */
 #include "agent/fd_table.h"
 
 #include <errno.h>
 #include <string.h>
 
+#include "agent/fd_mark.h"
 #include "base/fdpass.h"
 #include "base/log.h"
 #include "base/sys.h"
@@ -52,7 +53,37 @@ static uint32_t *bucket_of(const struct stat *st)
 	return &fd_table.buckets[(st->st_ino ^ st->st_dev * 31) & (ARRAY_SIZE(fd_table.buckets) - 1)];
 }
 
-/* The entry that @fd names already, NULL, or an error pointer by @ret_err. */
+static bool is_of_inode(const struct fd_entry *e, const struct stat *st)
+{
+	return e->desc.st.st_ino == st->st_ino && e->desc.st.st_dev == st->st_dev;
+}
+
+/* @first: of that inode; the others follow it. */
+static struct fd_entry *find_marked(int fd, const struct stat *st, struct fd_entry *first, int *ret_err)
+{
+	uint32_t status = (uint32_t)raw_fcntl(fd, F_GETFL, 0);
+	struct fd_entry *e = first, *found = NULL;
+	struct fd_mark m;
+	bool begun = false;
+
+	for (; e && !found && !*ret_err; e = e->next ? fd_table.entries[e->next - 1] : NULL) {
+		if (!is_of_inode(e, st) || !fd_mark_possible(status, e->desc.status))
+			continue;
+		if (!begun)
+			*ret_err = fd_mark_begin(&m, fd, st, status);
+		begun = !*ret_err;
+		if (!begun)
+			fermata_fail(*ret_err, "fd %d and fd %d (%s) cannot be compared: kcmp is refused here, and nothing else tells (errno %d)",
+				     fd, e->desc.fd, e->desc.link, -*ret_err);
+		else if (fd_mark_is_on(&m, e->desc.fd))
+			found = e;
+	}
+	if (begun)
+		fd_mark_end(&m);
+	return found;
+}
+
+/* The entry that @fd names already, NULL, or an error by @ret_err. */
 static struct fd_entry *entry_find(int fd, const struct stat *st, int *ret_err)
 {
 	int pid = (int)fermata_pid();
@@ -60,16 +91,14 @@ static struct fd_entry *entry_find(int fd, const struct stat *st, int *ret_err)
 	*ret_err = 0;
 	for (uint32_t i = *bucket_of(st); i; i = fd_table.entries[i - 1]->next) {
 		struct fd_entry *e = fd_table.entries[i - 1];
-		int r;
+		int r = is_of_inode(e, st) ? fdpass_compare(pid, fd, pid, e->desc.fd) : 1;
 
-		if (e->desc.st.st_ino != st->st_ino || e->desc.st.st_dev != st->st_dev)
-			continue;
-		r = fdpass_compare(pid, fd, pid, e->desc.fd);
 		if (r == 0)
 			return e;
+		if (fdpass_is_refused(r))
+			return find_marked(fd, st, e, ret_err);
 		if (r < 0) {
-			*ret_err = fermata_fail(r, "fd %d and fd %d cannot be compared: kcmp is refused here (errno %d)",
-						fd, e->desc.fd, -r);
+			*ret_err = fermata_fail(r, "fd %d and fd %d cannot be compared (errno %d)", fd, e->desc.fd, -r);
 			return NULL;
 		}
 	}

@@ -2,7 +2,8 @@
 /*
  * epoll sets: what they watch, by number. The kernel watches an open file under the number that it had when it was added; if that number
  * has been closed since while a duplicate keeps the file open, nothing can name it any more, and the checkpoint is refused. That is asked by
- * kcmp(2), so a number that has become another file is not taken for the old one.
+ * kcmp(2), so a number that has become another file is not taken for the old one. Where kcmp is refused, by adding it once more: what the set has under that
+ * number and file, and nothing else, is there already (EEXIST), and stays as it was. Of two of one number one is old.
  *
  * An EPOLLONESHOT that has fired watches nothing until it is armed again, but adding one always watches for errors and hang-ups. So those come first, into an empty
  * set, watching everything, and are told of at once: what is ready for anything stands disarmed again. One that is ready for nothing watches for errors and
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "base/fdpass.h"
 #include "base/sys.h"
 #include "plugins/event/event.h"
 
@@ -35,8 +37,15 @@ static int parse(const char *line, struct event_interest *ret)
 static int is_current(int set, int fd, uint32_t nth)
 {
 	struct kcmp_epoll_slot slot = { .efd = (uint32_t)set, .tfd = (uint32_t)fd, .toff = nth };
+	struct epoll_event nothing = { .events = 0 };
+	long r = RAW5(SYS_kcmp, fermata_pid(), fermata_pid(), KCMP_EPOLL_TFD, fd, &slot);
 
-	return RAW5(SYS_kcmp, fermata_pid(), fermata_pid(), KCMP_EPOLL_TFD, fd, &slot) == 0;
+	if (!fdpass_is_refused(r))
+		return r == 0;
+	r = nth ? -EINVAL : RAW4(SYS_epoll_ctl, set, EPOLL_CTL_ADD, fd, &nothing);
+	if (r == 0)
+		RAW4(SYS_epoll_ctl, set, EPOLL_CTL_DEL, fd, &nothing);
+	return r == -EEXIST;
 }
 
 /* Numbers come in the order of their files: entries of one number need not be neighbours. */

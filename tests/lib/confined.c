@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * confined PROG [ARGS]: PROG as in a container with Docker's default seccomp profile and no added capability. A filter stays with
- * all that a process starts, so a whole test runs under it.
+ * confined [-d] PROG [ARGS]: PROG as in a container with Docker's default seccomp profile and no added capability. A filter stays with
+ * all that a process starts, so a whole test runs under it. -d: only what concerns descriptors (kcmp, pidfd_getfd) is refused: what does without these
+ * can then be seen at a restart in namespaces, too.
  *
  * The profile lets a list of calls through and answers EPERM to the rest. Here those of the rest are listed that a program, or
  * fermata, may come upon; clone3 is ENOSYS there, so that libc falls back to clone, whose flags a filter can see. ptrace, process_vm_*
@@ -13,6 +14,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -52,6 +54,8 @@ static const uint32_t refused[] = {
 	SYS_swapon, SYS_swapoff, SYS_reboot, SYS_kexec_load, SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_nfsservctl,
 };
 
+static const uint32_t refused_of_descriptors[] = { SYS_kcmp, SYS_pidfd_getfd };
+
 static const struct sock_filter special[] = {
 	UNLESS(SYS_clone3, 1),
 	REFUSE(ENOSYS),
@@ -71,16 +75,22 @@ static const struct sock_filter special[] = {
 	ALLOW,
 };
 
-static int confine(void)
+static int confine(bool descriptors)
 {
 	struct sock_filter code[1 + 2 * COUNT(refused) + COUNT(special)] = { LOAD(nr) };
-	struct sock_fprog program = { COUNT(code), code };
+	const uint32_t *list = descriptors ? refused_of_descriptors : refused;
+	size_t count = descriptors ? COUNT(refused_of_descriptors) : COUNT(refused), n = 1;
+	struct sock_fprog program = { .filter = code };
 
-	for (size_t i = 0; i < COUNT(refused); i++) {
-		code[1 + 2 * i] = (struct sock_filter)UNLESS(refused[i], 1);
-		code[2 + 2 * i] = (struct sock_filter)REFUSE(EPERM);
+	for (size_t i = 0; i < count; i++) {
+		code[n++] = (struct sock_filter)UNLESS(list[i], 1);
+		code[n++] = (struct sock_filter)REFUSE(EPERM);
 	}
-	memcpy(code + 1 + 2 * COUNT(refused), special, sizeof(special));
+	if (descriptors)
+		code[n++] = (struct sock_filter)ALLOW;
+	else
+		memcpy(code + n, special, sizeof(special));
+	program.len = (unsigned short)(descriptors ? n : n + COUNT(special));
 	if (!syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program))
 		return 0;
 	if (errno != EACCES || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
@@ -90,13 +100,15 @@ static int confine(void)
 
 int main(int argc, char **argv)
 {
+	bool descriptors = argc > 1 && !strcmp(argv[1], "-d");
 	int r;
 
-	if (argc < 2) {
-		fprintf(stderr, "Usage: confined PROG [ARGS]\n");
+	argv += descriptors;
+	if (argc < 2 + descriptors) {
+		fprintf(stderr, "Usage: confined [-d] PROG [ARGS]\n");
 		return 2;
 	}
-	r = confine();
+	r = confine(descriptors);
 	if (r) {
 		fprintf(stderr, "confined: no filter: %s\n", strerror(-r));
 		return 126;
