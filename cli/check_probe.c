@@ -14,17 +14,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fdpass.h"
 #include "base/macro.h"
 #include "cli/check.h"
 #include "cli/cli.h"
@@ -147,14 +150,28 @@ static int probe_mm_map(char *detail, size_t size)
 	return prctl(PR_SET_MM, PR_SET_MM_MAP_SIZE, &map_size, 0, 0) < 0 ? -errno : 0;
 }
 
-static int probe_kcmp(char *detail, size_t size)
+/* As agent/fd_mark.c does it. */
+static int probe_marks(void)
 {
-	int copy = dup(0);
-	long r = syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, 0, copy < 0 ? 0 : copy);
+	char dir[RUNDIR_PATH_MAX];
+	int r = rundir_create(dir), lock = r ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = open("/dev/null", O_RDONLY), copy = dup(fd);
 
-	if (r < 0)
-		return errno == EBADF ? 0 : -errno;
-	return r == 0 ? 0 : -EINVAL;
+	if (r || lock < 0 || flock(lock, LOCK_SH) < 0)
+		return r ? r : -errno;
+	if (fcntl(fd, F_SETSIG, SIGIO) < 0)
+		return -errno;
+	return fcntl(copy, F_GETSIG) == SIGIO ? 0 : -EINVAL;
+}
+
+static int probe_shared(char *detail, size_t size)
+{
+	int fd = open("/dev/null", O_RDONLY), copy = dup(fd);
+	long r = syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, fd, copy);
+
+	if (r >= 0 || !fdpass_is_refused(-errno))
+		return r > 0 ? -EINVAL : r < 0 ? -errno : 0;
+	snprintf(detail, size, "by marks, as kcmp is refused");
+	return probe_marks();
 }
 
 static int probe_process_vm(char *detail, size_t size)
@@ -172,18 +189,40 @@ static int probe_process_vm(char *detail, size_t size)
 	return r;
 }
 
-static int probe_pidfd_getfd(char *detail, size_t size)
+static int probe_take_by_other(int fd)
 {
-	int status, r;
+	int status;
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		int pidfd = (int)syscall(SYS_pidfd_open, getppid(), 0);
+		int r;
 
-		_exit(pidfd < 0 || syscall(SYS_pidfd_getfd, pidfd, 1, 0) < 0 ? errno : 0);
+		fdpass_job(fdpass_directory(), getpid());
+		r = fdpass_take(getppid(), fd);
+		_exit(r < 0 ? -r : 0);
 	}
-	r = pid < 0 || waitpid(pid, &status, 0) < 0 ? -errno : -WEXITSTATUS(status);
-	return r == -EBADF ? 0 : r;
+	return pid < 0 || waitpid(pid, &status, 0) < 0 ? -errno : -WEXITSTATUS(status);
+}
+
+static int probe_handed_out(char *detail, size_t size)
+{
+	char dir[RUNDIR_PATH_MAX], path[RUNDIR_PATH_MAX + 32];
+	int fd = open("/dev/null", O_RDONLY), r = probe_take_by_other(fd);
+
+	if (!fdpass_is_refused(r))
+		return r;
+	snprintf(detail, size, "by sockets, as pidfd_getfd is refused");
+	r = rundir_create(dir);
+	snprintf(path, sizeof(path), "%s/.check-%d", dir, getpid());
+	if (r || mkdir(path, 0700) < 0)
+		return r ? r : -errno;
+	fdpass_job(path, getpid());
+	r = fdpass_serve(3);
+	if (r == 0)
+		r = probe_take_by_other(fd);
+	fdpass_serve_end();
+	rmdir(path);
+	return r;
 }
 
 static int probe_pagemap_scan(char *detail, size_t size)
@@ -299,8 +338,8 @@ const struct check check_table[] = {
 	{ "libfermata.so", CHECK_CHECKPOINT, probe_agent, "build or install fermata completely, or set FERMATA_LIBDIR" },
 	{ "runtime directory", CHECK_CHECKPOINT, probe_rundir, "set FERMATA_RUNDIR to a short path of your own, mode 0700" },
 	{ "/proc", CHECK_CHECKPOINT, probe_children, "mount /proc" },
-	{ "kcmp (shared descriptors are found)", CHECK_CHECKPOINT, probe_kcmp,
-	  "a kernel with CONFIG_KCMP; in a container: allow kcmp in its seccomp profile" },
+	{ "shared descriptors are found", CHECK_CHECKPOINT, probe_shared,
+	  "a kernel with CONFIG_KCMP; in a container: allow kcmp in its seccomp profile, or set FERMATA_RUNDIR to a local file system" },
 	{ "restorer", CHECK_RESTART, probe_restorer, "build or install fermata completely, or set FERMATA_LIBDIR" },
 	{ "user namespace", CHECK_RESTART, probe_user_namespace, NAMESPACES_REMEDY },
 	{ "pid, mount and IPC namespaces", CHECK_RESTART, probe_namespaces, NAMESPACES_REMEDY },
@@ -310,8 +349,8 @@ const struct check check_table[] = {
 	{ "a /proc of its own", CHECK_RESTART, probe_proc,
 	  "in a container: start it with /proc not masked (podman: --security-opt unmask=/proc/*)" },
 	{ "PR_SET_MM_MAP (brk and arguments)", CHECK_RESTART, probe_mm_map, "a kernel with CONFIG_CHECKPOINT_RESTORE" },
-	{ "pidfd_getfd (shared descriptors)", CHECK_RESTART, probe_pidfd_getfd,
-	  "kernel 5.6 or newer, kernel.yama.ptrace_scope=0; in a container: allow pidfd_getfd" },
+	{ "shared descriptors are handed out", CHECK_RESTART, probe_handed_out,
+	  "kernel 5.6 or newer, kernel.yama.ptrace_scope=0; in a container: allow pidfd_getfd, or set FERMATA_RUNDIR to a short path" },
 	{ "process_vm_readv (softrdma copies once)", CHECK_OPTIONAL, probe_process_vm, "kernel.yama.ptrace_scope=0" },
 	{ "PAGEMAP_SCAN (untouched pages are skipped fast)", CHECK_OPTIONAL, probe_pagemap_scan, "kernel 6.7 or newer" },
 	{ "userfaultfd WP_ASYNC (increments)", CHECK_OPTIONAL, probe_wp_async, "kernel 6.7 or newer" },
