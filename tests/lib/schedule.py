@@ -32,6 +32,13 @@ REFUSED = ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'thread_
 EVERYWHERE = ['threads', 'fork_tree', 'sockets', 'semaphores', 'message_queues', 'posix_queues']
 
 
+# As in a default container (tests/lib/confined.c): checkpoints; and, where only what concerns descriptors is refused, restarts, too.
+CONFINED = ['deleted_memory', 'epolls', 'exec_chain', 'fds_in_flight', 'files', 'fork_tree', 'full_streams', 'locks', 'pipes', 'posix_queues', 'ptys', 'shared_memory',
+            'sockets', 'spawn', 'threads', 'unix_datagrams', 'verbs_mesh']
+CONFINED_MODES = {'confined': 'continue', 'descriptors': 'rounds'}
+RESTARTED = ['epolls', 'fds_in_flight', 'fork_tree', 'locks', 'pipes', 'posix_queues', 'ptys', 'sockets', 'unix_datagrams', 'verbs_mesh']
+
+
 class Item:
     """One test process: it prints a result for each of its tests."""
 
@@ -42,8 +49,9 @@ class Item:
 def identity_prefix(stage, identity):
     as_user = ['setpriv', f'--reuid={NOBODY}', f'--regid={NOBODY}', '--clear-groups', '--bounding-set=-all'] \
         if os.getuid() == 0 else []
+    confined = stage.top / 'tests/lib/confined'
     return {'root': [], 'user': as_user, 'userns': [*as_user, 'unshare', '-Ur'],
-            'confined': [*as_user, stage.top / 'tests/lib/confined']}[identity]
+            'confined': [*as_user, confined], 'descriptors': [*as_user, confined, '-d']}[identity]
 
 
 def identities():
@@ -68,7 +76,7 @@ class Stage:
                 if program.is_file() and os.access(program, os.X_OK):
                     shutil.copy(program, self.top / 'tests' / folder / program.name)
         self.work = {}
-        for identity in [*identities(), 'confined']:
+        for identity in [*identities(), *CONFINED_MODES]:
             self.work[identity] = self.top / identity
             self.work[identity].mkdir(mode=0o700)
             if os.getuid() == 0 and identity != 'root':
@@ -88,6 +96,9 @@ def feature_items(stage):
             argv = [driver, '--modes', modes, program, *([argument] if argument else [])]
             for identity in identities() if name in EVERYWHERE else ['user']:
                 items.append(Item('feature', argv, identity))
+        for identity, names in (('confined', CONFINED), ('descriptors', RESTARTED)):
+            if name in names:
+                items.append(Item('feature', [driver, '--modes', CONFINED_MODES[identity], program], identity))
     return items
 
 
