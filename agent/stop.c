@@ -370,14 +370,12 @@ int stop_init(void)
 {
 	/* hidden behind wrap_signal.c, so the real ones are called */
 	struct sigaction sa = { .sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART };
-	sigset_t ours;
+	const uint64_t left = 1ull << (agent.signal - 1) | 1ull << (LIBC_SIGNAL_SETXID - 1); /* blocked over an exec */
 	int r;
 
 	if (real.sigaction(agent.signal, &sa, NULL))
 		return -errno;
 	if ((r = mask_all()) < 0)
 		return r;
-	sigemptyset(&ours); /* a parent may have left it blocked over exec */
-	sigaddset(&ours, agent.signal);
-	return -real.pthread_sigmask(SIG_UNBLOCK, &ours, NULL);
+	return raw_sigprocmask(SIG_UNBLOCK, &left, NULL); /* libc's own would leave SIGSETXID out */
 }

@@ -3,7 +3,7 @@
  * exec: the new image goes on as the same member. Before the kernel is asked, the thread enters a no-checkpoint region and takes the
  * link's lock, so that no frame is half sent or half read; the link's descriptor loses close-on-exec and is named in
  * FERMATA_FD; the environment gets back what a child of the job must have (LD_PRELOAD, FERMATA_*), even when the program passed one
- * without. If exec fails, all of this is undone.
+ * without. Blocked are both signals by which a thread is asked to stop: a new image has no handler yet, and dies of one. If exec fails, all of this is undone.
  *
  * In the child of a vfork (or of posix_spawn) the memory is the parent's: there the link must not be touched. It is told by the pid;
  * such a child gets no FERMATA_FD and connects anew. Nothing is allocated: the new environment lies on the stack.
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "agent/agent.h"
+#include "agent/libc.h"
 #include "agent/wrap.h"
 
 #define EXTRA 9
@@ -91,7 +92,7 @@ static void exec_failed(struct exec_state *s)
 
 static void exec_begin(struct exec_state *s)
 {
-	const uint64_t ours = 1ull << (agent.signal - 1);
+	const uint64_t ours = 1ull << (agent.signal - 1) | 1ull << (LIBC_SIGNAL_SETXID - 1);
 
 	s->fd_entry[0] = s->undo_entry[0] = 0;
 	s->member = agent.active && raw_getpid() == (int)agent.pid && agent.link.fd >= 0;
