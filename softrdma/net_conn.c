@@ -153,7 +153,6 @@ void net_conn_break(struct net_conn *c, const char *why)
 	c->source = NET_FROM_NOTHING;
 	c->out_at = c->out_end = c->in_at = c->in_end = 0;
 	c->in_frame = c->urgent = c->heard = c->mute = c->redial = 0;
-	net_probe_end(c);
 	list_each(n, &c->qps, link) {
 		net_respond_reset(n);
 		net_request_again(c, n);
@@ -270,6 +269,7 @@ void net_conn_up(struct net_conn *c, int dialled)
 	c->heard = !dialled;
 	c->refused = 0;
 	c->dial_limit_ns = DIAL_FIRST_NS;
+	net_probe_end(c);
 	if (!dialled)
 		net_frame_put(c, &word, 0);
 	list_each(n, &c->qps, link)

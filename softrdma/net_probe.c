@@ -21,7 +21,7 @@
 #include "base/sys.h"
 #include "softrdma/net.h"
 
-#define APART_NS (10 * NET_MS) /* of two tries, at least */
+#define APART_NS (10 * NET_MS) /* of two tries at least, and of the first look */
 
 static void try_end(struct net_probe *p)
 {
@@ -77,6 +77,7 @@ static void try_begin(struct net_conn *c, struct net_probe *p, uint64_t now)
 
 void net_probe_tick(struct net_conn *c, uint64_t now)
 {
+	struct net_probe *last;
 	uint64_t due;
 	uint32_t i;
 
@@ -84,17 +85,19 @@ void net_probe_tick(struct net_conn *c, uint64_t now)
 		return;
 	for (i = 0; i < NET_PROBES; i++)
 		try_look(c, &c->probe[i], now);
-	if (now >= c->probe_until || (c->state != NET_UP && c->state != NET_DIALLING)) {
+	if (now >= c->probe_until) {
 		net_probe_end(c);
 		return;
 	}
-	due = c->probe[c->probe_last].since + c->probe_every;
-	if (now >= due) {
+	last = &c->probe[c->probe_last];
+	if (now >= last->since + c->probe_every && (c->state == NET_UP || c->state == NET_DIALLING)) {
 		c->probe_last = (c->probe_last + 1) % NET_PROBES;
-		try_begin(c, &c->probe[c->probe_last], now);
-		due = now + c->probe_every;
+		last = &c->probe[c->probe_last];
+		try_begin(c, last, now);
 	}
-	net_timer_set(c->net, due);
+	/* Most hosts are near: it is looked at once between two tries. */
+	due = last->since + (now < last->since + APART_NS ? APART_NS : c->probe_every);
+	net_timer_set(c->net, due > now ? due : now + APART_NS);
 }
 
 int net_probe(struct net_conn *c, uint64_t now, uint64_t interval_ns)

@@ -7,7 +7,7 @@
 way, tc netem, is often not there; the wire needs /dev/net/tun alone.)
 
 As a program it is the wire: wire.py PID_A PID_B DELAY_MS LOSS_PERCENT; on its standard input "cut" and "join", and "reset": the next
-packet of a connection to or from a context's port becomes a reset, in each direction.
+packet of a connection to or from a context's port becomes a reset, in each direction; "sever": the same, and the wire is cut behind it.
 """
 import ctypes
 import fcntl
@@ -108,6 +108,12 @@ class Hosts:
         self.wire.stdin.flush()
         self.wire.stdout.readline()
 
+    def sever(self):
+        """A connection breaks for both ends, and nothing goes through any more. A wire only."""
+        self.wire.stdin.write('sever\n')
+        self.wire.stdin.flush()
+        self.wire.stdout.readline()
+
     def clean(self):
         for process in [*self.holders, self.wire]:
             if process:
@@ -151,7 +157,7 @@ def reset_of(packet):
 def carry(fds, delay, loss):
     """Packets in order of their time; the random numbers come from a fixed seed."""
     chance, late, is_cut = random.Random(1), [], False
-    count, resets = 0, set()
+    count, resets, severed = 0, set(), False
     while True:
         wait = max(0, late[0][0] - time.monotonic()) if late else None
         for fd in select.select([0, *fds], [], [], wait)[0]:
@@ -159,8 +165,8 @@ def carry(fds, delay, loss):
                 word = sys.stdin.readline()
                 if not word:
                     return
-                if word == 'reset\n':
-                    resets = set(fds)
+                if word in ('reset\n', 'sever\n'):
+                    resets, severed = set(fds), word == 'sever\n'
                 else:
                     is_cut = word == 'cut\n'
                 print(word, end='', flush=True)
@@ -170,15 +176,17 @@ def carry(fds, delay, loss):
                     packet = os.read(fd, 65536)
                 except BlockingIOError:
                     break
-                if fd in resets and reset_of(packet):
+                is_reset = fd in resets and reset_of(packet)
+                if is_reset:
                     resets.discard(fd)
-                    packet = reset_of(packet)
-                if not is_cut and chance.random() * 100 >= loss:
+                    packet = is_reset
+                    is_cut |= severed and not resets
+                if is_reset or not is_cut and chance.random() * 100 >= loss:
                     count += 1
-                    heapq.heappush(late, (time.monotonic() + delay / 1000, count, fds[fd == fds[0]], packet))
+                    heapq.heappush(late, (time.monotonic() + delay / 1000, count, fds[fd == fds[0]], packet, is_reset))
         while late and late[0][0] <= time.monotonic():
-            _, _, to, packet = heapq.heappop(late)
-            if is_cut:
+            _, _, to, packet, is_reset = heapq.heappop(late)
+            if is_cut and not is_reset:
                 continue
             try:
                 os.write(to, packet)
