@@ -275,6 +275,32 @@ EXPORT long softrdma_cm_command(int fd, const void *buf, size_t n, uint64_t *cha
 	return r;
 }
 
+/* Of one to another host it is this process's own thread that is there. */
+static uint32_t peer_of(const struct cm_id *id)
+{
+	struct ucred c;
+	unsigned int len = sizeof(c);
+
+	if (!id || id->sock < 0 || id->state < CM_REQ_SENT || RAW5(SYS_getsockopt, id->sock, SOL_SOCKET, SO_PEERCRED, &c, &len))
+		return 0;
+	return cm_process->net && c.pid == raw_getpid() ? 0 : (uint32_t)c.pid;
+}
+
+EXPORT uint32_t softrdma_cm_peer(int fd, uint32_t id)
+{
+	struct cm_channel *ch;
+	uint32_t pid = 0;
+
+	if (!softrdma_cm_is_channel(fd) || !is_owner())
+		return 0;
+	lock_acquire(&cm_lock);
+	ch = cm_channel_find(fd);
+	if (ch)
+		pid = peer_of(cm_id_find(ch, id));
+	lock_release(&cm_lock);
+	return pid;
+}
+
 /* For who has to know what a process holds. Takes no lock: nobody may be in a call. */
 EXPORT int softrdma_cm_next(int fd)
 {

@@ -46,7 +46,7 @@ static long command(int fd, const void *data, size_t n, uint64_t *channel)
 	}
 	r = verbs_backend.softrdma_cm_command(fd, data, n, channel);
 	if (unlikely(verbs_moved) && r > 0)
-		verbs_cm_answer_virtual(data, n);
+		verbs_cm_answer_virtual(fd, data, n);
 	fermata_device_leave();
 	return r;
 }

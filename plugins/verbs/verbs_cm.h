@@ -10,7 +10,7 @@
 
 /* A command for the device of this life, in place; the answer to one, for the program. Only after a restart. */
 size_t verbs_cm_command_real(void *command, size_t n);
-void verbs_cm_answer_virtual(const void *command, size_t n);
+void verbs_cm_answer_virtual(int fd, const void *command, size_t n);
 
 /* verbs_cm_hosts.c. A checkpoint notes this host; a restart publishes, learns (0 or -errno) and tells the library. */
 int verbs_cm_hosts_note(void);

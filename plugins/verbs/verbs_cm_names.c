@@ -2,7 +2,10 @@
 /*
  * Names in commands and answers of rdma_cm, after a restart: LIDs, GIDs and the device's GUID are of this life in the library, and as the
  * program knows them outside of it. Numbers of queue pairs are told from program to program, so they are the program's everywhere, and
- * ibv_modify_qp and the sends translate them. Handles are kept by the library itself. No state.
+ * ibv_modify_qp and the sends translate them. Handles are kept by the library itself.
+ *
+ * Ports of several hosts may have become this one's: then its LID and GID stand for more than one name that programs know. Where a queue pair is told with them it
+ * is the one of the process at the other end, so its port's names are told: another host may have had a queue pair of that number. No state.
  */
 #include <rdma/rdma_user_cm.h>
 
@@ -138,7 +141,22 @@ static void query_virtual(void *answer, uint32_t option)
 		addresses_virtual(answer);
 }
 
-void verbs_cm_answer_virtual(const void *command, size_t n)
+/* @ah goes with a queue pair of the process at the other end of @id. */
+static void attr_virtual(int fd, uint32_t id, struct ib_uverbs_qp_attr *attr)
+{
+	union ibv_gid gid;
+	uint16_t lid;
+
+	memcpy(&gid, attr->ah_attr.grh.dgid, sizeof(gid));
+	if (!verbs_peer_virtual(attr->dest_qp_num, verbs_backend.softrdma_cm_peer(fd, id), &lid, &gid)) {
+		ah_virtual(&attr->ah_attr);
+		return;
+	}
+	attr->ah_attr.dlid = lid;
+	memcpy(attr->ah_attr.grh.dgid, &gid, sizeof(gid));
+}
+
+void verbs_cm_answer_virtual(int fd, const void *command, size_t n)
 {
 	union {
 		struct rdma_ucm_query_route_resp route;
@@ -148,12 +166,14 @@ void verbs_cm_answer_virtual(const void *command, size_t n)
 		struct ib_uverbs_qp_attr attr;
 		char room[1024];
 	} a = { .room = { 0 } };
+	struct rdma_ucm_init_qp_attr attr = { 0 };
 	struct rdma_ucm_query query = { 0 };
 	struct rdma_ucm_cmd_hdr h;
 	size_t len;
 
 	memcpy(&h, command, sizeof(h));
 	memcpy(&query, (const char *)command + sizeof(h), n - sizeof(h) < sizeof(query) ? n - sizeof(h) : sizeof(query));
+	memcpy(&attr, (const char *)command + sizeof(h), n - sizeof(h) < sizeof(attr) ? n - sizeof(h) : sizeof(attr));
 	len = h.out < sizeof(a) ? h.out : sizeof(a);
 	switch (h.cmd) { /* each of these begins with where its answer goes */
 	case RDMA_USER_CM_CMD_QUERY_ROUTE:
@@ -170,7 +190,7 @@ void verbs_cm_answer_virtual(const void *command, size_t n)
 	else if (h.cmd == RDMA_USER_CM_CMD_QUERY)
 		query_virtual(&a, query.option);
 	else if (h.cmd == RDMA_USER_CM_CMD_INIT_QP_ATTR)
-		ah_virtual(&a.attr.ah_attr);
+		attr_virtual(fd, attr.id, &a.attr);
 	else
 		event_virtual(&a.event);
 	memcpy((void *)(uintptr_t)query.response, &a, len);

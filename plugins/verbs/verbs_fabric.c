@@ -288,6 +288,25 @@ void verbs_sender_virtual(uint32_t *number, uint16_t *lid, union ibv_gid *gid)
 		verbs_gid_virtual(gid);
 }
 
+int verbs_peer_virtual(uint32_t number, uint32_t pid, uint16_t *ret_lid, union ibv_gid *gid)
+{
+	const struct port_name *home, *name;
+	struct entry *e;
+
+	table_each(e, verbs_qpns, number) {
+		if (!pid || e->pid != pid)
+			continue;
+		home = port_find(verbs_ports, e->address);
+		name = home ? port_gid(home->port, gid) : NULL;
+		if (!name)
+			continue;
+		*gid = name->virtual_gid;
+		*ret_lid = home->virtual_lid;
+		return 1;
+	}
+	return 0;
+}
+
 void verbs_key_remove(uint32_t lkey)
 {
 	struct entry *e;

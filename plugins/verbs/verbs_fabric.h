@@ -36,6 +36,8 @@ uint16_t verbs_lid_virtual(uint16_t lid);
  */
 void verbs_sender_virtual(uint32_t *number, uint16_t *lid, union ibv_gid *gid);
 void verbs_gid_virtual(union ibv_gid *gid);
+/* The port of the queue pair that process @pid has under that number, in the names that the program knows; @gid: as it is known now. 0: there is none. */
+int verbs_peer_virtual(uint32_t number, uint32_t pid, uint16_t *ret_lid, union ibv_gid *gid);
 /* 0: the address of nobody. */
 uint64_t verbs_gid_address(const union ibv_gid *gid);
 #define VERBS_NOBODY 0xfffffeu /* a queue pair number that no device gives */

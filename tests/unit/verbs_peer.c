@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Two hosts of before are one now, and a queue pair of each had the same number: whoever is told one of them by rdma_cm is told its port's names, by the
+ * process that it belongs to.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plugins/verbs/verbs_internal.h"
+#include "plugins/verbs/verbs_table.h"
+#include "tests/lib/fake_verbs_host.h"
+
+#define NUMBER 0x1234u
+
+/* As plugins/verbs/verbs_names.c publishes it. */
+struct qp_chunk {
+	uint32_t pid, count;
+	struct {
+		uint32_t virtual, real;
+		uint64_t address;
+	} qp[63];
+};
+
+static union ibv_gid gid_of(uint8_t last)
+{
+	return (union ibv_gid){ .raw = { 0xfe, 0x80, [8] = 2, [15] = last } };
+}
+
+/* The port of the old host @n is now the one with LID 9 and GID 9. */
+static void publish_port(uint16_t lid, uint8_t last)
+{
+	struct port_name name = { .lid = 9, .virtual_lid = lid, .gid = gid_of(9), .address = lid, .port = lid };
+
+	assert_int_equal(fermata_publish("verbs/port", sizeof("verbs/port"), &name, sizeof(name)), 0);
+	name.virtual_gid = gid_of(last);
+	name.address = verbs_gid_address(&name.virtual_gid);
+	assert_int_equal(fermata_publish("verbs/port", sizeof("verbs/port"), &name, sizeof(name)), 0);
+}
+
+static void publish_qp(uint32_t pid, uint32_t real, uint16_t lid)
+{
+	struct qp_chunk chunk = { .pid = pid, .count = 1, .qp = { { NUMBER, real, lid } } };
+
+	assert_int_equal(fermata_publish("verbs/qp", sizeof("verbs/qp"), &chunk, sizeof(chunk)), 0);
+}
+
+static void test_same_number(void **state)
+{
+	static const struct { uint32_t pid; uint16_t lid; uint8_t last; } host[] = { { 101, 21, 1 }, { 202, 22, 2 } };
+	union ibv_gid gid, told;
+	uint16_t lid = 0;
+
+	fake_host_init(1);
+	for (int i = 0; i < 2; i++) {
+		publish_port(host[i].lid, host[i].last);
+		publish_qp(host[i].pid, 0x5000 + host[i].pid, host[i].lid);
+	}
+	fermata_ask("verbs/port", sizeof("verbs/port"));
+	fermata_ask("verbs/qp", sizeof("verbs/qp"));
+	fake_host_barrier();
+	assert_int_equal(verbs_fabric_learn(), 0);
+	for (int i = 0; i < 2; i++) {
+		gid = gid_of(9);
+		told = gid_of(host[i].last);
+		assert_int_equal(verbs_peer_virtual(NUMBER, host[i].pid, &lid, &gid), 1);
+		assert_int_equal(lid, host[i].lid);
+		assert_memory_equal(&gid, &told, sizeof(gid));
+		assert_int_equal(verbs_qpn_real(NUMBER, lid), 0x5000 + host[i].pid);
+	}
+	/* Of nobody, or of somebody who has none of that number, nothing is told. */
+	assert_int_equal(verbs_peer_virtual(NUMBER, 0, &lid, &gid), 0);
+	assert_int_equal(verbs_peer_virtual(NUMBER, 303, &lid, &gid), 0);
+	assert_int_equal(verbs_peer_virtual(NUMBER + 1, 101, &lid, &gid), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
