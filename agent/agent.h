@@ -51,6 +51,7 @@ struct agent {
 	uint32_t timeout_ms;  /* the longest that a phase may last, once registered */
 	bool registered;      /* the coordinator knows us */
 	struct image_restart restart; /* written by the restorer; size 0 but during a restart */
+	bool capsule;	      /* restarted in namespaces of its own */
 	bool drop_rights;     /* each thread gives up the capsule's rights as it is let go */
 	bool own_credentials; /* and so has had, in this life, credentials of its own since */
 };

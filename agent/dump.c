@@ -106,6 +106,7 @@ static int read_process(struct image_process *p)
 	p->dumpable = (uint32_t)RAW5(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0);
 	p->no_new_privs = (uint32_t)RAW5(SYS_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0);
 	p->restart_info = (uint64_t)&agent.restart;
+	p->restart_info_size = sizeof(agent.restart);
 	p->thread_count = stop_count() + 1;
 	read_timers(p->timers);
 	read_link("/proc/thread-self/exe", p->exe, sizeof(p->exe));

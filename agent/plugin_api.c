@@ -33,6 +33,16 @@ uint32_t fermata_pid(void)
 	return agent.pid;
 }
 
+uint32_t fermata_init_pid(void)
+{
+	return agent.restart.init;
+}
+
+int fermata_in_capsule(void)
+{
+	return agent.capsule;
+}
+
 uint32_t fermata_generation(void)
 {
 	return agent.generation;

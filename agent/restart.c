@@ -65,6 +65,7 @@ void agent_restarted(void)
 	raw_close((int)r->image_fd);
 	r->image_fd = UINT32_MAX;
 	agent.generation++;
+	agent.capsule = r->capsule;
 	pending_restart(0);
 	err = connect_again();
 	if (err) {

@@ -99,7 +99,7 @@ static int publish_mapping(const struct image_mapping *v)
 
 static bool is_of_the_job(const struct shmid_ds *d)
 {
-	return (uint32_t)d->shm_cpid == agent.pid || (agent.generation && !d->shm_nattch);
+	return (uint32_t)d->shm_cpid == agent.pid || (agent.capsule && !d->shm_nattch);
 }
 
 /* Segments that no process of the job need be attached to. */

@@ -29,6 +29,7 @@
 
 #include "base/fdpass.h"
 #include "base/macro.h"
+#include "base/pid_walk.h"
 #include "cli/check.h"
 #include "cli/cli.h"
 #include "coordinator/rundir.h"
@@ -117,6 +118,15 @@ static int inside_set_tid(void)
 static int probe_set_tid(char *detail, size_t size)
 {
 	return probe_inside(inside_set_tid);
+}
+
+/* In a capsule or without one. */
+static int probe_ids(char *detail, size_t size)
+{
+	int r = probe_inside(inside_set_tid);
+
+	snprintf(detail, size, r ? "without namespaces; fermata-restart(1) tells what is different" : "in namespaces of its own");
+	return !r ? 0 : pid_walk_last() < 0 ? (int)pid_walk_last() : pid_walk_step();
 }
 
 static int inside_proc(void)
@@ -341,12 +351,13 @@ const struct check check_table[] = {
 	{ "shared descriptors are found", CHECK_CHECKPOINT, probe_shared,
 	  "a kernel with CONFIG_KCMP; in a container: allow kcmp in its seccomp profile, or set FERMATA_RUNDIR to a local file system" },
 	{ "restorer", CHECK_RESTART, probe_restorer, "build or install fermata completely, or set FERMATA_LIBDIR" },
-	{ "user namespace", CHECK_RESTART, probe_user_namespace, NAMESPACES_REMEDY },
-	{ "pid, mount and IPC namespaces", CHECK_RESTART, probe_namespaces, NAMESPACES_REMEDY },
-	{ "time namespace (clocks go on)", CHECK_RESTART, probe_time_namespace, "a kernel with CONFIG_TIME_NS (5.6 or newer)" },
-	{ "processes with their old ids (clone3 set_tid)", CHECK_RESTART, probe_set_tid,
+	{ "processes with their old ids", CHECK_RESTART, probe_ids, "a kernel with CONFIG_CHECKPOINT_RESTORE" },
+	{ "user namespace", CHECK_OPTIONAL, probe_user_namespace, NAMESPACES_REMEDY },
+	{ "pid, mount and IPC namespaces", CHECK_OPTIONAL, probe_namespaces, NAMESPACES_REMEDY },
+	{ "time namespace (clocks go on)", CHECK_OPTIONAL, probe_time_namespace, "a kernel with CONFIG_TIME_NS (5.6 or newer)" },
+	{ "clone3 with set_tid in a namespace", CHECK_OPTIONAL, probe_set_tid,
 	  "kernel 5.5 or newer; in a container: allow clone3 in its seccomp profile" },
-	{ "a /proc of its own", CHECK_RESTART, probe_proc,
+	{ "a /proc of its own", CHECK_OPTIONAL, probe_proc,
 	  "in a container: start it with /proc not masked (podman: --security-opt unmask=/proc/*)" },
 	{ "PR_SET_MM_MAP (brk and arguments)", CHECK_RESTART, probe_mm_map, "a kernel with CONFIG_CHECKPOINT_RESTORE" },
 	{ "shared descriptors are handed out", CHECK_RESTART, probe_handed_out,

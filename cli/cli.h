@@ -84,6 +84,7 @@ int options_signal_number(const char *name); /* of what options_signal() has mad
 int options_failure(const char *value);
 /* 0, or -EINVAL after it has said what is not supported. */
 int options_check(const char *compress, const char *rdma, const char *files);
+int options_capsule(const char *value); /* of --capsule: 0, or -EINVAL, said */
 
 /* paths.c: where the parts of fermata lie. */
 

@@ -20,6 +20,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/launch_apart.h"
 #include "cli/launch_program.h"
 #include "cli/launch_shim.h"
 #include "cli/protect.h"
@@ -234,14 +235,14 @@ static int launch_become(void *arg, int ready)
 	return 126;
 }
 
-/* Stays with the program if the job is protected. A program that has joined it does not bring it back itself. */
+/* Stays with the program if the job is protected, or the program is to have another pid. A program that has joined it does not bring it back itself. */
 static int launch_run(struct launch *l)
 {
 	struct protect p = { .job = l->job.name, .dir = l->job.dir, .on_signal = l->job.on_signal, .on_failure = l->job.on_failure,
 			     .keeps = !l->job.joined, .restarts = l->job.restarts, .begin = launch_become, .arg = l,
 			     .handed = &l->job, .program = l->argv[0] };
 
-	return p.on_failure || options_signal_number(p.on_signal) ? protect_run(&p) : launch_become(l, -1);
+	return p.on_failure || options_signal_number(p.on_signal) || launch_apart() ? protect_run(&p) : launch_become(l, -1);
 }
 
 int cmd_launch(int argc, char **argv)

@@ -52,6 +52,14 @@ int options_check(const char *compress, const char *rdma, const char *files)
 	return 0;
 }
 
+int options_capsule(const char *value)
+{
+	if (!value || !strcmp(value, "auto") || !strcmp(value, "yes") || !strcmp(value, "no"))
+		return 0;
+	log_error("--capsule %s: auto, yes or no is needed", value);
+	return -EINVAL;
+}
+
 /* Those that a batch system or a user sends to ask for something. */
 static const struct {
 	const char *name;

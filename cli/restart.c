@@ -62,7 +62,7 @@ int restart_exit_status(int worst, size_t roots)
 
 static const char restart_help[] =
 	"Usage: fermata restart [--rdma WHICH] [--files WHAT] [--on-failure restart|none] [--restarts N] [--on-signal SIG]\n"
-	"                       [--no-verify] [--pause[=PID] | --gdb PID] CHECKPOINT\n"
+	"                       [--capsule WHETHER] [--no-verify] [--pause[=PID] | --gdb PID] CHECKPOINT\n"
 	"Brings a job back from a checkpoint's directory, or from the newest one in a job's directory, and stays\n"
 	"in the foreground for it: standard input and output, signals and exit status are the programs'.\n"
 	"  --rdma WHICH  the RDMA device from now on: auto, system or soft (default: as the job was launched)\n"
@@ -71,6 +71,8 @@ static const char restart_help[] =
 	"  --on-failure WHAT  restart: again when a program is killed or fails; or none (default: the job's)\n"
 	"  --restarts N  at most so often (default: the job's)\n"
 	"  --on-signal SIG  at this signal: take a checkpoint, end the job, exit with 99; or none (default: the job's)\n"
+	"  --capsule WHETHER  with namespaces of its own: yes; no: among all processes of this host, with the ids of then if\n"
+	"                nobody has them; auto: yes where it is allowed (default)\n"
 	"  --no-verify   do not check the memory in the images, only their structure\n"
 	"  --pause[=PID] stop process PID of the job, or all, before they run on, and say how to debug them\n"
 	"  --gdb PID     stop process PID before it runs on, with gdb on it in the foreground\n"
@@ -80,6 +82,7 @@ static const char restart_help[] =
 static const struct option restart_long[] = {
 	{ "files", required_argument, NULL, 'f' },
 	{ "rdma", required_argument, NULL, 'r' },
+	{ "capsule", required_argument, NULL, 'c' },
 	{ "on-failure", required_argument, NULL, 'o' },
 	{ "restarts", required_argument, NULL, 'N' },
 	{ "on-signal", required_argument, NULL, 's' },
@@ -127,6 +130,7 @@ static int parse(int argc, char **argv, struct restart_command *c)
 		switch (o) {
 		case 'f': r->files = optarg; break;
 		case 'r': c->rdma = optarg; break;
+		case 'c': r->capsule_wanted = optarg; break;
 		case 'o': c->on_failure = optarg; break;
 		case 'N': c->restarts = optarg; break;
 		case 's': c->on_signal = optarg; break;
@@ -158,7 +162,7 @@ static int bring_back(void *arg, int ready)
 {
 	struct restart_command *c = arg;
 	struct restart *r = &c->restart;
-	int code = paths_lib("fermata/restorer", r->restorer, sizeof(r->restorer)) < 0 ? CLI_CANNOT : 0;
+	int code = 0;
 
 	r->ready_fd = ready;
 	if (!code)
@@ -169,6 +173,8 @@ static int bring_back(void *arg, int ready)
 		code = restart_debug_check(r);
 	if (!code)
 		code = restart_files_collect(r);
+	if (!code)
+		code = restart_walk_choose(r);
 	if (!code)
 		code = restart_check(r);
 	if (!code)
@@ -220,12 +226,13 @@ static int take_options(struct restart_command *c)
 	bool given;
 
 	r->files = options_text(r->files, "FERMATA_FILES");
+	r->capsule_wanted = options_text(r->capsule_wanted, "FERMATA_CAPSULE");
 	c->rdma = options_text(c->rdma, "FERMATA_RDMA");
 	c->on_failure = options_text(c->on_failure, "FERMATA_ON_FAILURE");
 	c->on_signal = options_text(c->on_signal, "FERMATA_ON_SIGNAL");
 	c->restarts = options_text(c->restarts, "FERMATA_RESTARTS");
 	c->number = options_number("--restarts", c->restarts, &given);
-	if (options_check(NULL, c->rdma, r->files) < 0 || options_failure(c->on_failure) < 0 ||
+	if (options_check(NULL, c->rdma, r->files) < 0 || options_capsule(r->capsule_wanted) < 0 || options_failure(c->on_failure) < 0 ||
 	    options_signal(c->on_signal, r->on_signal) < 0 || fault_init(getenv("FERMATA_FAULT")) < 0)
 		return CLI_USAGE;
 	r->rdma_given = c->rdma != NULL;

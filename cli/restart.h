@@ -12,7 +12,10 @@
  *   restart_ipc.c      System V semaphores and message queues
  *   restart_files.c    contents of files, _put.c puts them back, _outside.c: who else writes to them
  *   restart_gate.c     hears the restorers, and holds all until every image is found whole
- *   restart_capsule.c  the namespaces and their process 1
+ *   restart_capsule.c  the namespaces, if there are any
+ *   restart_init.c     their process 1
+ *   restart_walk.c     without namespaces: can it be done, and what has to be out of the way
+ *   restart_turns.c    old pids then, one after the other
  *   restart_tree.c     the process tree: pids, sessions, groups
  *   restart_debug.c    processes that stand still at first, and the debugger
  *
@@ -63,6 +66,9 @@ struct restart {
 	char rundir[108];	   /* of the new coordinator */
 	char restorer[PATH_MAX];
 	bool verify, pause_all;
+	bool capsule; /* namespaces of its own; else restart_walk.c */
+	pid_t init;   /* in init and its children: its pid there */
+	const char *capsule_wanted; /* --capsule: auto, yes or no; NULL: auto */
 	uint32_t pause_pid, debug_pid; /* 0: none */
 	const char *files; /* --files, or NULL */
 	struct restart_files *contents;
@@ -84,6 +90,9 @@ struct restart {
 	int log_fd;	 /* pipe to `fermata restart`: lines to be shown and marks (enum plan_mark); its end: all restored */
 	int gate_fd;	 /* pipe from there: a byte lets a process through */
 	int gate_key_fd; /* its other end: of `fermata restart` alone */
+	struct plan_turns *turns; /* shared by all; without a capsule only */
+	int turns_fd;
+	int walk_lock; /* file; negative: none */
 };
 
 /* Between `fermata restart` and the capsule's init: datagrams of a socket pair. */
@@ -161,17 +170,22 @@ struct restart_gate {
 	struct restart *restart;
 	int log_fd;    /* to be heard when it can be read */
 	size_t loaded; /* processes that wait at the gate, or are through */
+	bool open;
 	bool failed;   /* a restorer cannot do its work; it has said why */
 	bool damaged;  /* since an image is damaged */
 };
 int restart_gate_create(struct restart *r, struct restart_gate *ret); /* 0 or an exit code */
 void restart_gate_inherited(struct restart_gate *g); /* closes the processes' ends, when they have been forked */
 bool restart_gate_hear(struct restart_gate *g);	     /* false: that was the end */
+bool restart_gate_is_due(const struct restart_gate *g); /* all are there, and it is to be opened */
+void restart_gate_open(struct restart_gate *g);
 int restart_gate_failure(const struct restart_gate *g); /* the exit code of a restart that failed; names what is damaged */
 
 /* ---- restart_capsule.c ---- */
-/* The pid of the capsule's init and the socket to it, or a negative exit code. */
-int restart_capsule_start(const struct restart *r, int *ret_socket);
+int restart_capsule_probe(void); /* 0, or -errno: there cannot be one here */
+/* The pid of the job's init and the socket to it, or a negative exit code. */
+int restart_capsule_start(struct restart *r, int *ret_socket);
+void restart_capsule_end(const struct restart *r, pid_t init, int socket); /* and all in it; to be waited for */
 bool restart_raise_ambient(void);
 int restart_write_text(const char *path, const char *text); /* 0 or -errno */
 
@@ -196,4 +210,26 @@ void restart_debug_over(const struct restart *r, pid_t init);	/* it has ended */
 int restart_tree_link(struct restart *r); /* who is whose child; 0 or an exit code */
 /* In the capsule's init: forks all. 0 when each is about to become the restorer; -errno, said. */
 int restart_tree_fork(const struct restart *r);
+/* Does @p (NULL: init) fork @c, and @before it leaves the session that it came from? */
+bool restart_tree_forks(const struct restart *r, const struct restart_process *p, const struct restart_process *c, bool before);
+const struct image_zombie *restart_tree_zombies(const struct restart_process *p, size_t *ret_count);
 pid_t restart_fork_as(uint32_t pid); /* fork, with that pid */
+
+/* ---- restart_init.c ---- */
+int restart_init_main(struct restart *r, int socket); /* the whole life of the job's first process: its exit status */
+
+/* ---- restart_walk.c ---- */
+int restart_walk_choose(struct restart *r); /* is there a capsule? And so which restorer; 0 or an exit code */
+int restart_walk_prepare(struct restart *r); /* without one: before any process of the restart is forked; takes the lock. 0 or an exit code, the reasons said */
+/* Nobody else walks until _unlock(), if it can be had; @keep_alive, if there is one, is called while that takes its time. */
+void restart_walk_lock(struct restart *r, void (*keep_alive)(void *arg), void *arg);
+void restart_walk_unlock(struct restart *r);
+/* The next processes get numbers that the job has not: 0 or -errno. */
+int restart_walk_aside(const struct restart *r);
+void restart_walk_free(struct restart *r);
+
+/* ---- restart_turns.c ---- */
+int restart_turns_create(struct restart *r); /* 0 or -errno */
+/* fork, with that pid, when it is its turn; -1 with errno. */
+pid_t restart_turns_fork(const struct restart *r, uint32_t pid);
+void restart_turns_give_up(const struct restart *r); /* nobody waits for his turn any more */

@@ -5,9 +5,9 @@
  *   restart --fork--> builder: unshares --"unshared"--> restart writes the id maps --"mapped"-->
  *   builder: sets the clocks, clones init as restart's own child (CLONE_PARENT), ends
  *
- * The maps are written from outside, where a root has its rights. Init is pid 1 of the capsule: it mounts /proc, forks
- * the tree, reaps, and tells `fermata restart` how the tree's roots end. It blocks all signals and does what the socket says. When it ends, the
- * kernel ends all that is left in the capsule; it is killed when `fermata restart` is.
+ * The maps are written from outside, where a root has its rights; a root who may make the other namespaces, but no user namespace, does without maps.
+ * Init is pid 1 of the capsule (restart_init.c). Where namespaces are refused there is no capsule: init is a child of `fermata restart` like
+ * any other, and restart_walk.c tells how the ids come back then.
  */
 #include "cli/restart.h"
 
@@ -16,7 +16,6 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/sched.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,10 +23,8 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -141,170 +138,6 @@ bool restart_raise_ambient(void)
 	return true;
 }
 
-static void tell(int socket, uint32_t word, int32_t pid, int32_t value)
-{
-	struct capsule_message m = { word, pid, value };
-
-	(void)send(socket, &m, sizeof(m), MSG_NOSIGNAL);
-}
-
-/* ---- init ---- */
-
-/* Where the host shows its POSIX message queues as files, the capsule shows its own. */
-static void mount_mqueue(void)
-{
-	struct statfs s;
-
-	if (statfs("/dev/mqueue", &s) == 0 && s.f_type == 0x19800202 /* MQUEUE_MAGIC */ &&
-	    mount("mqueue", "/dev/mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
-		warn("/dev/mqueue shows the queues of this host, not those of the job");
-}
-
-static int mount_proc(void)
-{
-	if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0) {
-		warn("the capsule's mounts");
-		return -errno;
-	}
-	if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0) {
-		int err = -errno;
-
-		warn("/proc cannot be mounted in a pid namespace of our own");
-		warnx("parts of /proc are hidden here, as containers do; run it where /proc is whole"
-		      " (docker: --security-opt systempaths=unconfined)");
-		return err;
-	}
-	mount_mqueue();
-	return 0;
-}
-
-static bool is_root(const struct restart *r, pid_t pid)
-{
-	for (size_t i = 0; i < r->count; i++)
-		if ((pid_t)r->processes[i].info->pid == pid)
-			return !r->processes[i].parent;
-	return false;
-}
-
-/* False when nobody is left. */
-static bool reap(const struct restart *r, int socket)
-{
-	int status;
-
-	for (;;) {
-		pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED | __WALL);
-
-		if (pid <= 0)
-			return pid == 0 || errno == EINTR;
-		if (!is_root(r, pid))
-			continue;
-		if (WIFSTOPPED(status))
-			tell(socket, CAPSULE_STOPPED, pid, WSTOPSIG(status));
-		else
-			tell(socket, CAPSULE_EXITED, pid, status);
-	}
-}
-
-/* From the terminal, a signal goes to whole process groups: to those that the terminal itself has not reached. */
-static void pass_on(const struct restart *r, int sig, bool from_terminal)
-{
-	for (size_t i = 0; i < r->count; i++) {
-		const struct image_process *p = r->processes[i].info;
-
-		if (r->processes[i].parent)
-			continue;
-		if (!from_terminal)
-			kill((pid_t)p->pid, sig);
-		else if (p->pgid == p->pid)
-			kill(-(pid_t)p->pgid, sig);
-	}
-}
-
-/* The terminal goes to the first root's own process group, as a shell would give it. */
-static void take_foreground(const struct restart *r)
-{
-	for (size_t i = 0; i < r->count; i++) {
-		const struct image_process *p = r->processes[i].info;
-
-		if (!r->processes[i].parent && p->pgid == p->pid && p->sid != p->pid) {
-			tcsetpgrp(STDIN_FILENO, (pid_t)p->pgid);
-			return;
-		}
-	}
-}
-
-static bool obey(const struct restart *r, int socket)
-{
-	struct capsule_message m;
-	ssize_t n = recv(socket, &m, sizeof(m), MSG_DONTWAIT);
-
-	if (n == 0)
-		return false; /* fermata restart is gone */
-	if (n != sizeof(m))
-		return true;
-	if (m.word == CAPSULE_SIGNAL)
-		pass_on(r, m.value, m.pid == 1);
-	else if (m.word == CAPSULE_FOREGROUND)
-		take_foreground(r);
-	return true;
-}
-
-static int init_serve(const struct restart *r, int socket)
-{
-	struct pollfd poll_fds[2] = { { .fd = socket, .events = POLLIN }, { .events = POLLIN } };
-	struct signalfd_siginfo info;
-	sigset_t child;
-
-	sigemptyset(&child);
-	sigaddset(&child, SIGCHLD);
-	poll_fds[1].fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (poll_fds[1].fd < 0)
-		return CLI_CANNOT;
-	while (reap(r, socket)) {
-		if (poll(poll_fds, 2, -1) < 0 && errno != EINTR)
-			return CLI_CANNOT;
-		if (poll_fds[0].revents && !obey(r, socket))
-			return CLI_CANNOT;
-		while (read(poll_fds[1].fd, &info, sizeof(info)) > 0)
-			;
-	}
-	return 0;
-}
-
-/* New processes of the program get numbers behind all old ones. */
-static void set_last_pid(const struct restart *r)
-{
-	uint32_t last = 0;
-	char text[16];
-
-	for (size_t i = 0; i < r->count; i++)
-		if (r->processes[i].helper_tid > last)
-			last = r->processes[i].helper_tid;
-	snprintf(text, sizeof(text), "%u", last + 2 * PLAN_EAGER_MAX);
-	(void)restart_write_text("/proc/sys/kernel/ns_last_pid", text);
-}
-
-static int init_main(const struct restart *r, int socket)
-{
-	sigset_t all;
-
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, NULL);
-	prctl(PR_SET_NAME, "fermata-capsule", 0, 0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	if (mount_proc() < 0 || restart_sysv_create(r) < 0 || restart_ipc_create(r) < 0 || restart_tree_fork(r) < 0) {
-		tell(socket, CAPSULE_FAILED, 0, 0);
-		return CLI_CANNOT;
-	}
-	set_last_pid(r);
-	close(r->log_fd);
-	close(r->gate_fd);
-	tell(socket, CAPSULE_READY, 0, 0);
-	return init_serve(r, socket);
-}
-
-/* ---- the way there ---- */
-
 static void explain_unshare(int err)
 {
 	warnx("this host refuses the namespaces that a restart needs (user, pid, mount, IPC, time): %s", strerror(-err));
@@ -317,18 +150,32 @@ static void explain_unshare(int err)
 		      " kernel.apparmor_restrict_unprivileged_userns=0");
 }
 
-static int builder_main(const struct restart *r, int socket, int sync)
+/* 0, or -errno. @ret_user: with a user namespace, whose ids have to be mapped. */
+static int make_namespaces(bool *ret_user)
+{
+	int err;
+
+	*ret_user = true;
+	if (unshare(NAMESPACES) == 0)
+		return 0;
+	err = -errno;
+	*ret_user = false;
+	return unshare(NAMESPACES & ~CLONE_NEWUSER) == 0 ? 0 : err;
+}
+
+static int builder_main(struct restart *r, int socket, int sync)
 {
 	struct clone_args args = { .flags = CLONE_PARENT };
 	int32_t init;
+	bool user;
 	char byte;
-	int err;
+	int err = make_namespaces(&user);
 
-	if (unshare(NAMESPACES) < 0) {
-		explain_unshare(-errno);
+	if (err) {
+		explain_unshare(err);
 		return CLI_CANNOT;
 	}
-	if (write(sync, "u", 1) != 1 || read(sync, &byte, 1) != 1)
+	if (write(sync, user ? "u" : "p", 1) != 1 || read(sync, &byte, 1) != 1)
 		return CLI_CANNOT;
 	err = set_clocks(r);
 	if (err < 0) {
@@ -343,7 +190,7 @@ static int builder_main(const struct restart *r, int socket, int sync)
 	if (init == 0) {
 		close(sync);
 		close(r->gate_key_fd);
-		_exit(init_main(r, socket));
+		_exit(restart_init_main(r, socket));
 	}
 	return write(sync, &init, sizeof(init)) == sizeof(init) ? 0 : CLI_CANNOT;
 }
@@ -356,7 +203,7 @@ static int meet_builder(pid_t builder, int sync)
 
 	if (read(sync, &byte, 1) != 1)
 		return -CLI_CANNOT;
-	err = write_maps(builder);
+	err = byte == 'u' ? write_maps(builder) : 0;
 	if (err < 0) {
 		warnx("the capsule's user ids: %s", strerror(-err));
 		return -CLI_CANNOT;
@@ -366,29 +213,96 @@ static int meet_builder(pid_t builder, int sync)
 	return init;
 }
 
-int restart_capsule_start(const struct restart *r, int *ret_socket)
+static int build( struct restart *r, int sockets[2])
 {
-	int sockets[2], sync[2], init;
+	int sync[2], init;
 	pid_t builder;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0 ||
-	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sync) < 0) {
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sync) < 0) {
 		warn("the socket to the capsule");
 		return -CLI_CANNOT;
 	}
-	fflush(NULL);
 	builder = fork();
 	if (builder == 0) {
 		close(sockets[0]);
 		close(sync[0]);
 		_exit(builder_main(r, sockets[1], sync[1]));
 	}
-	close(sockets[1]);
 	close(sync[1]);
 	init = builder < 0 ? -CLI_CANNOT : meet_builder(builder, sync[0]);
 	close(sync[0]);
 	if (builder > 0)
 		waitpid(builder, NULL, 0);
+	return init;
+}
+
+static int fork_init( struct restart *r, int sockets[2])
+{
+	pid_t init = fork();
+
+	if (init == 0) {
+		close(sockets[0]);
+		close(r->gate_key_fd);
+		_exit(restart_init_main(r, sockets[1]));
+	}
+	if (init < 0)
+		warn("the job's first process");
+	return init < 0 ? -CLI_CANNOT : init;
+}
+
+int restart_capsule_start( struct restart *r, int *ret_socket)
+{
+	int sockets[2], init;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) < 0) {
+		warn("the socket to the job's first process");
+		return -CLI_CANNOT;
+	}
+	fflush(NULL);
+	init = r->capsule ? build(r, sockets) : fork_init(r, sockets);
+	close(sockets[1]);
 	*ret_socket = sockets[0];
 	return init;
+}
+
+void restart_capsule_end(const struct restart *r, pid_t init, int socket)
+{
+	if (r->capsule)
+		kill(init, SIGKILL);
+	else
+		shutdown(socket, SHUT_WR);
+}
+
+/* ---- is there one? ---- */
+
+static int try_inside(void)
+{
+	if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0 || mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+		return errno;
+	return 0;
+}
+
+/* In a process of its own: an errno. */
+static int try_namespaces(void)
+{
+	bool user;
+	int err = make_namespaces(&user), status;
+	pid_t init;
+
+	if (err)
+		return -err;
+	init = fork();
+	if (init == 0)
+		_exit(try_inside());
+	return init > 0 && waitpid(init, &status, 0) == init && WIFEXITED(status) ? WEXITSTATUS(status) : EAGAIN;
+}
+
+int restart_capsule_probe(void)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0)
+		_exit(try_namespaces());
+	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? -WEXITSTATUS(status) : -EAGAIN;
 }

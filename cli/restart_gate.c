@@ -33,8 +33,14 @@ void restart_gate_inherited(struct restart_gate *g)
 	close(g->restart->gate_fd);
 }
 
-static void let_through(struct restart_gate *g)
+bool restart_gate_is_due(const struct restart_gate *g)
 {
+	return !g->open && g->loaded == g->restart->count;
+}
+
+void restart_gate_open(struct restart_gate *g)
+{
+	g->open = true;
 	for (size_t i = 0; i < g->restart->count; i++)
 		(void)!write(g->restart->gate_key_fd, "", 1); /* a restorer that waits no more is dead, and that is heard otherwise */
 	close(g->restart->gate_key_fd);
@@ -46,8 +52,7 @@ static void hear_mark(struct restart_gate *g, char mark)
 	case PLAN_PROGRESS:
 		break;
 	case PLAN_LOADED:
-		if (++g->loaded == g->restart->count)
-			let_through(g);
+		g->loaded++;
 		break;
 	case PLAN_DAMAGED:
 		g->damaged = true;

@@ -34,6 +34,7 @@ struct building {
 	struct image_process info; /* with this kernel's vdso in it, where it goes */
 	struct plan_patch patches[PLAN_PATCHES];
 	size_t patch_count;
+	uint32_t own_fd; /* the restorer's file, where it is loaded as a library; else UINT32_MAX */
 };
 
 static struct restart_shared *find_shared(const struct restart *r, const struct image_mapping *m)
@@ -278,6 +279,7 @@ static int place_hole(struct building *b, struct plan *p, size_t threads)
 		  threads * sizeof(struct image_thread) + 64 * sizeof(struct image_sigaction) +
 		  b->segment_count * sizeof(*b->segments) + sizeof(b->patches);
 	p->process = b->info;
+	p->turns_size = b->restart->capsule ? 0 : plan_turns_size(b->restart->turns->count);
 	size = plan_hole_size(p) + vdso;
 	p->hole_start = find_hole(b, size + 4096 + vdso);
 	p->hole_end = p->hole_start + size;
@@ -305,12 +307,14 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 	p->patch_count = (uint32_t)b->patch_count;
 	p->size = p->patches + b->patch_count * sizeof(*b->patches);
 	p->process = b->info;
-	p->helper_tid = b->process->helper_tid;
+	p->helper_tid = r->capsule ? b->process->helper_tid : 0;
 	p->eager_threads = reading_threads(b);
 	p->verify = r->verify;
 	p->log_fd = (uint32_t)dup(r->log_fd);
 	p->gate_fd = (uint32_t)dup(r->gate_fd);
-	exe = (uint32_t)open(p->process.exe, O_RDONLY); /* UINT32_MAX: /proc/self/exe stays the restorer */
+	p->own_fd = b->own_fd;
+	p->turns_fd = r->capsule ? UINT32_MAX : (uint32_t)dup(r->turns_fd);
+	exe = r->capsule ? (uint32_t)open(p->process.exe, O_RDONLY) : UINT32_MAX; /* UINT32_MAX: /proc/self/exe stays what was exec'd */
 	p->restart = (struct image_restart){
 		.size = sizeof(p->restart),
 		.hole_start = p->hole_start,
@@ -318,7 +322,9 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 		.stdio = { 0, 1, 2 },
 		.exe_fd = exe,
 		.vdso_start = b->info.vdso_start,
-		.caps = p->process.uid != 0,
+		.caps = r->capsule && p->process.uid != 0,
+		.capsule = r->capsule,
+		.init = (uint32_t)r->init,
 		.pause = restart_is_paused(r, p->process.pid),
 		.outputs_at_end = restart_files_restores(r),
 	};
@@ -375,10 +381,35 @@ static int write_plan(struct building *b)
 	return err ? err : fd;
 }
 
+/* Without a capsule: it is loaded by a descriptor, which any path can be opened as. */
+static int open_restorer(struct building *b)
+{
+	int fd = b->restart->capsule ? -1 : open(b->restart->restorer, O_RDONLY);
+
+	b->own_fd = (uint32_t)fd;
+	return b->restart->capsule || fd >= 0 ? 0 : -errno;
+}
+
+/*
+ * In a capsule the restorer is a program, which may make /proc/self/exe another. Elsewhere that is not allowed: there the program itself is exec'd, and before
+ * the linker has loaded anything of it, it loads the restorer, as a library that wants to watch it (rtld-audit(7)). The linker's
+ * own rseq area would be gone with it, while the kernel writes to it.
+ */
+static void become_restorer(const struct building *b, int plan_fd)
+{
+	const struct restart *r = b->restart;
+	char plan[16], image[16], audit[64];
+	char *argv[] = { "restorer", plan, image, NULL }, *none[] = { NULL }, *watched[] = { audit, "GLIBC_TUNABLES=glibc.pthread.rseq=0", NULL };
+
+	snprintf(plan, sizeof(plan), "%d", plan_fd);
+	snprintf(image, sizeof(image), "%d", dup(image_fd(b->process->image)));
+	snprintf(audit, sizeof(audit), "LD_AUDIT=/proc/self/fd/%u", b->own_fd);
+	execve(r->capsule ? r->restorer : b->process->info->exe, argv, r->capsule ? none : watched);
+}
+
 void restart_exec(const struct restart *r, const struct restart_process *p)
 {
 	struct building b = { .restart = r, .process = p };
-	char plan_text[16], image_text[16];
 	int plan_fd, err = restart_vdso_probe(&b.vdso);
 
 	b.foreign = !err && !restart_vdso_same(&b.vdso, p);
@@ -388,14 +419,14 @@ void restart_exec(const struct restart *r, const struct restart_process *p)
 		err = restart_sysv_plan(r, p, &b.segments, &b.segment_count);
 	if (!err)
 		err = restart_loads_build(p->image, b.foreign, &b.loads);
+	if (!err)
+		err = open_restorer(&b);
 	plan_fd = err ? err : write_plan(&b);
 	if (plan_fd < 0) {
 		errno = -plan_fd;
 		warn("process %u: its plan", p->info->pid);
 		return;
 	}
-	snprintf(plan_text, sizeof(plan_text), "%d", plan_fd);
-	snprintf(image_text, sizeof(image_text), "%d", dup(image_fd(p->image)));
-	execle(r->restorer, "restorer", plan_text, image_text, (char *)NULL, (char *[]){ NULL });
+	become_restorer(&b, plan_fd);
 	warn("process %u: %s", p->info->pid, r->restorer);
 }

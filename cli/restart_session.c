@@ -83,7 +83,7 @@ static void hear_exit(struct session *s, const struct capsule_message *m)
 	dprintf(s->restart->ready_fd, "process %d (%s) %s", m->pid, name_of(s->restart, m->pid), how);
 	s->failing = true;
 	s->worst = m->value;
-	kill(s->init, SIGKILL);
+	restart_capsule_end(s->restart, s->init, s->watch[WATCH_INIT].fd);
 }
 
 static void hear_init(struct session *s)
@@ -97,6 +97,10 @@ static void hear_init(struct session *s)
 		return;
 	}
 	switch (m.word) {
+	case CAPSULE_READY: /* the processes are made; who makes the threads takes the lock again, and may have it */
+		if (!s->gate.open)
+			restart_walk_unlock(s->restart);
+		break;
 	case CAPSULE_FAILED:
 		s->failed = true;
 		break;
@@ -123,8 +127,14 @@ static void hear_init(struct session *s)
 /* As long as memory comes in, the coordinator waits. */
 static void hear_restorers(struct session *s)
 {
-	if (!restart_gate_hear(&s->gate))
+	if (!restart_gate_hear(&s->gate)) {
 		s->watch[WATCH_LOG].fd = -1;
+		restart_walk_unlock(s->restart); /* all threads are made */
+	}
+	if (restart_gate_is_due(&s->gate)) {
+		restart_walk_lock(s->restart, session_keep_alive, s);
+		restart_gate_open(&s->gate);
+	}
 	s->failed |= s->gate.failed;
 	if (!s->failed && !s->complete)
 		session_keep_alive(s);
@@ -249,7 +259,7 @@ static void listen_once(struct session *s)
 static void end_capsule(struct session *s)
 {
 	if (s->init > 0 && !s->init_ended) {
-		kill(s->init, SIGKILL);
+		restart_capsule_end(s->restart, s->init, s->watch[WATCH_INIT].fd);
 		waitpid(s->init, NULL, 0);
 	}
 	s->init_ended = true;
@@ -316,6 +326,8 @@ int restart_run(struct restart *r)
 	if (!code)
 		code = restart_tree_link(r);
 	if (!code)
+		code = restart_walk_prepare(r);
+	if (!code)
 		code = session_start_coordinator(&s);
 	if (!code && (code = restart_files_settle(r, session_keep_alive, &s)))
 		end_capsule(&s);
@@ -334,6 +346,7 @@ int restart_run(struct restart *r)
 	else
 		code = conduct(&s, since);
 out:
+	restart_walk_free(r);
 	link_close(&s.link);
 	return code;
 }

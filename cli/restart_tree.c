@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #define BARRIER_TIMEOUT_S 60
+#define WALK_TIMEOUT_S 600 /* without a capsule: numbers are walked to */
 
 static struct page {
 	_Atomic uint32_t forked, joined, failed;
@@ -45,7 +46,7 @@ static struct restart_process *find(const struct restart *r, uint32_t pid)
 }
 
 /* Children of @p that have ended. */
-static const struct image_zombie *zombies_of(const struct restart_process *p, size_t *ret_count)
+const struct image_zombie *restart_tree_zombies(const struct restart_process *p, size_t *ret_count)
 {
 	struct image_note_view n;
 
@@ -74,7 +75,7 @@ static uint32_t *collect_ids(const struct restart *r, size_t *ret_count)
 	for (size_t p = 0; p < r->count; p++) {
 		size_t n, dead;
 		const struct image_thread *t = image_get_threads(r->processes[p].image, &n);
-		const struct image_zombie *z = zombies_of(&r->processes[p], &dead);
+		const struct image_zombie *z = restart_tree_zombies(&r->processes[p], &dead);
 		uint32_t *more = reallocarray(ids, count + n + dead + 1, sizeof(*ids));
 
 		if (!more) {
@@ -150,6 +151,8 @@ static bool futex(_Atomic uint32_t *word, int op, uint32_t value, const struct t
 static _Noreturn void give_up(const struct restart *r)
 {
 	(void)!write(r->log_fd, "", 1);
+	if (r->turns)
+		restart_turns_give_up(r);
 	atomic_store(&page->failed, 1);
 	atomic_fetch_or(&page->forked, 0x80000000u); /* no waiter sleeps on */
 	atomic_fetch_or(&page->joined, 0x80000000u);
@@ -159,13 +162,13 @@ static _Noreturn void give_up(const struct restart *r)
 }
 
 /* 0, or -ECANCELED: somebody failed or does not come. */
-static int await(_Atomic uint32_t *word, uint32_t want)
+static int await(_Atomic uint32_t *word, uint32_t want, const struct restart *r)
 {
-	struct timespec limit = { BARRIER_TIMEOUT_S, 0 };
+	struct timespec limit = { r->capsule ? BARRIER_TIMEOUT_S : WALK_TIMEOUT_S, 0 };
 
 	for (uint32_t seen; (seen = atomic_load(word)) < want;) {
 		if (!futex(word, FUTEX_WAIT, seen, &limit)) {
-			warnx("the job's processes do not come together: %u of %u after %d s", seen, want, BARRIER_TIMEOUT_S);
+			warnx("the job's processes do not come together: %u of %u after %ld s", seen, want, (long)limit.tv_sec);
 			atomic_store(&page->failed, 1);
 		}
 		if (atomic_load(&page->failed))
@@ -192,6 +195,11 @@ pid_t restart_fork_as(uint32_t pid)
 	return (pid_t)syscall(SYS_clone3, &args, sizeof(args));
 }
 
+static pid_t fork_as(const struct restart *r, uint32_t pid)
+{
+	return r->capsule ? restart_fork_as(pid) : restart_turns_fork(r, pid);
+}
+
 static _Noreturn void die_as(uint32_t status)
 {
 	const struct rlimit no_core = { 0, 0 };
@@ -207,16 +215,16 @@ static _Noreturn void die_as(uint32_t status)
 	_exit(128 + WTERMSIG(status));
 }
 
-static int fork_zombies(const struct restart_process *p)
+static int fork_zombies(const struct restart *r, const struct restart_process *p)
 {
 	size_t count;
-	const struct image_zombie *z = zombies_of(p, &count);
+	const struct image_zombie *z = restart_tree_zombies(p, &count);
 	struct timespec now = { 0, 0 };
 	siginfo_t info;
 	sigset_t child;
 
 	for (; count; z++, count--) {
-		pid_t pid = restart_fork_as(z->pid);
+		pid_t pid = fork_as(r, z->pid);
 
 		if (pid == 0)
 			die_as(z->status);
@@ -236,26 +244,26 @@ static _Noreturn void run(const struct restart *r, const struct restart_process 
 
 static int fork_one(const struct restart *r, const struct restart_process *p)
 {
-	pid_t pid = restart_fork_as(p->info->pid);
+	pid_t pid = fork_as(r, p->info->pid);
+	int err = pid < 0 ? -errno : 0;
 
 	if (pid == 0)
 		run(r, p);
-	if (pid < 0) {
-		warn("process %u cannot have its number back", p->info->pid);
-		if (errno == EPERM)
-			warnx("exact process ids need Linux 5.9 or newer");
-		return -errno;
-	}
-	return 0;
+	if (err && err != -ECANCELED)
+		warnx("process %u cannot have its number back: %s", p->info->pid, strerror(-err));
+	if (err == -EEXIST && !r->capsule)
+		warnx("another process has taken it in this moment: run it again");
+	if (err == -EPERM)
+		warnx("exact process ids need Linux 5.9 or newer");
+	return err;
 }
 
-/* @p's parent has ended, but its session's leader is @in: a carrier forks it there, and init gets it. */
-static int fork_orphan(const struct restart *r, const struct restart_process *p, const struct restart_process *in)
+/* @p's parent has ended, but its session's leader is the caller: a carrier forks it there, and init gets it. */
+static int fork_orphan(const struct restart *r, const struct restart_process *p)
 {
-	pid_t carrier = restart_fork_as(p->carrier_pid);
+	pid_t carrier = r->capsule ? restart_fork_as(p->carrier_pid) : fork();
 	int status;
 
-	(void)in;
 	if (carrier == 0)
 		_exit(fork_one(r, p) < 0 ? CLI_CANNOT : 0);
 	if (carrier < 0 || waitpid(carrier, &status, 0) != carrier)
@@ -277,6 +285,15 @@ static bool came_before(const struct restart_process *parent, const struct resta
 	       child->info->sid != child->info->pid;
 }
 
+bool restart_tree_forks(const struct restart *r, const struct restart_process *p, const struct restart_process *c, bool before)
+{
+	const struct restart_process *through = session_of_orphan(r, c);
+
+	if (!p)
+		return !before && !c->parent && !through;
+	return c->parent == p ? came_before(p, c) == before : !before && through == p;
+}
+
 static int fork_children(const struct restart *r, const struct restart_process *p, bool before)
 {
 	int err = 0;
@@ -284,10 +301,8 @@ static int fork_children(const struct restart *r, const struct restart_process *
 	for (size_t i = 0; i < r->count && !err; i++) {
 		const struct restart_process *c = &r->processes[i];
 
-		if (c->parent == p && came_before(p, c) == before)
-			err = fork_one(r, c);
-		else if (!before && session_of_orphan(r, c) == p)
-			err = fork_orphan(r, c, p);
+		if (restart_tree_forks(r, p, c, before))
+			err = c->parent == p ? fork_one(r, c) : fork_orphan(r, c);
 	}
 	return err;
 }
@@ -325,19 +340,19 @@ static int enter_session(const struct restart *r, const struct restart_process *
 
 static _Noreturn void run(const struct restart *r, const struct restart_process *p)
 {
-	if (enter_session(r, p) < 0 || fork_zombies(p) < 0)
+	if (enter_session(r, p) < 0 || fork_zombies(r, p) < 0)
 		give_up(r);
 	arrive(&page->forked);
-	if (await(&page->forked, (uint32_t)r->count) < 0 || enter_group(r, p) < 0)
+	if (await(&page->forked, (uint32_t)r->count, r) < 0 || enter_group(r, p) < 0)
 		give_up(r);
 	arrive(&page->joined);
-	if (await(&page->joined, (uint32_t)r->count) < 0)
+	if (await(&page->joined, (uint32_t)r->count, r) < 0)
 		give_up(r);
 	if (chdir(p->info->cwd) < 0) {
 		warn("process %u: working directory %s", p->info->pid, p->info->cwd);
 		give_up(r);
 	}
-	if (p->info->uid && !restart_raise_ambient())
+	if (r->capsule && p->info->uid && !restart_raise_ambient())
 		warn("process %u: rights in the capsule", p->info->pid);
 	restart_exec(r, p);
 	give_up(r);
@@ -345,17 +360,15 @@ static _Noreturn void run(const struct restart *r, const struct restart_process 
 
 int restart_tree_fork(const struct restart *r)
 {
-	int err = 0;
+	int err;
 
 	page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (page == MAP_FAILED) {
 		warn("shared page of the capsule");
 		return -errno;
 	}
-	for (size_t i = 0; i < r->count && !err; i++)
-		if (!r->processes[i].parent && !session_of_orphan(r, &r->processes[i]))
-			err = fork_one(r, &r->processes[i]);
+	err = fork_children(r, NULL, false);
 	if (!err)
-		err = await(&page->joined, (uint32_t)r->count);
+		err = await(&page->joined, (uint32_t)r->count, r);
 	return err;
 }

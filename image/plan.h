@@ -34,7 +34,19 @@ struct plan {
 	uint32_t gate_fd; /* a byte comes when the memory of every process is in and whole: only then are threads made */
 	uint32_t eager_threads, segment_count;
 	uint64_t segments, patches;
-	uint32_t patch_count, reserved;
+	uint32_t patch_count;
+	uint32_t own_fd; /* the restorer's own file, to be closed; UINT32_MAX: none */
+	uint32_t turns_fd, turns_size; /* struct plan_turns, bytes; 0: threads get their ids by set_tid */
+};
+
+/*
+ * Without a capsule numbers are walked to (base/pid_walk.h), one after the other: first those of all processes, then those of all threads. Shared
+ * by everyone in the restart; who wants ids[turn] gets it and goes on to the next. Futex: turn.
+ */
+struct plan_turns {
+	uint32_t turn, failed; /* 1: nobody is to wait any more */
+	uint32_t count, reserved;
+	uint32_t ids[];
 };
 
 /* Bytes on log_fd that no line has. */
@@ -89,11 +101,16 @@ struct plan_patch {
 /*
  * The hole, from its start:
  *
- *   | the restorer's code | struct restorer, one page | plan | parked vvar and vdso | stacks: leader, then threads or helpers |
+ *   | the restorer's code | struct restorer, one page | plan | plan_turns | parked vvar and vdso | stacks: leader, then threads or helpers |
  */
 #define PLAN_HOLE_CODE 65536u
 #define PLAN_HOLE_STACK 16384u
 #define PLAN_EAGER_MAX 16u
+
+static inline uint32_t plan_turns_size(uint32_t count)
+{
+	return (uint32_t)(sizeof(struct plan_turns) + count * sizeof(uint32_t));
+}
 
 static inline uint64_t plan_page_up(uint64_t n)
 {
@@ -104,6 +121,6 @@ static inline uint64_t plan_hole_size(const struct plan *p)
 {
 	uint64_t stacks = 1 + (p->thread_count > PLAN_EAGER_MAX ? p->thread_count : PLAN_EAGER_MAX);
 
-	return PLAN_HOLE_CODE + 4096 + plan_page_up(p->size) +
+	return PLAN_HOLE_CODE + 4096 + plan_page_up(p->size) + plan_page_up(p->turns_size) +
 	       plan_page_up(p->process.vdso_end - p->process.vvar_start) + stacks * PLAN_HOLE_STACK;
 }

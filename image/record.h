@@ -59,6 +59,7 @@ struct image_process {
 	uint8_t auxv[512];
 	uint8_t boot_id[40];
 	uint32_t dumpable, no_new_privs;
+	uint32_t restart_info_size, reserved; /* bytes at restart_info; 0: those in front of image_restart.capsule */
 };
 
 /* Where a thread goes on: a setjmp within the agent; its full state is in the signal frame on its stack. */
@@ -232,11 +233,13 @@ struct image_restart {
 	uint32_t outputs_at_end; /* 1: a standard output whose file is longer than it was goes on at its end */
 	char rdma[16];	       /* auto, system or soft, from now on; empty: as before */
 	uint64_t vdso_start;   /* where the kernel's is in this life */
+	uint32_t capsule;      /* 1: the job has namespaces of its own, IPC among them */
+	uint32_t init;	       /* the pid, as the job sees it, of the process that has its shared memory open */
 };
 
 /* Widths are the format: a change here is a new field at an end, or a new version. */
 _Static_assert(sizeof(struct image_version) == 40, "image format");
-_Static_assert(sizeof(struct image_process) == 1848, "image format");
+_Static_assert(sizeof(struct image_process) == 1856, "image format");
 _Static_assert(sizeof(struct image_thread) == 408, "image format");
 _Static_assert(sizeof(struct image_mappings) == 16, "image format");
 _Static_assert(sizeof(struct image_mapping) == 72, "image format");

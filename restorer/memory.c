@@ -277,4 +277,6 @@ void memory_finish(struct restorer *r)
 			raw_close(m->fd);
 	}
 	raw_close(r->plan_fd);
+	if (r->plan->own_fd != UINT32_MAX)
+		raw_close((int)r->plan->own_fd);
 }

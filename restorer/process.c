@@ -2,8 +2,10 @@
 /* Restores what a process has once: the mm's fields, signal actions, umask, interval timers. */
 #include <errno.h>
 #include <linux/prctl.h>
+#include <stddef.h>
 #include <sys/time.h>
 
+#include "arch/x86_64/arch.h"
 #include "restorer.h"
 
 /* No page of the restorer's own file is mapped any more, so /proc/self/exe may become the program's. */
@@ -53,14 +55,16 @@ static void set_signals(struct restorer *r)
 	}
 }
 
-/* For the agent: where the hole is, how to reach the coordinator. */
+/* For the agent, which may be an older one: where the hole is, how to reach the coordinator. */
 static void leave_word(struct restorer *r)
 {
 	struct image_restart *to = (struct image_restart *)r->plan->process.restart_info;
+	uint64_t room = r->plan->process.restart_info_size;
 
 	if (!to)
 		return;
-	*to = r->plan->restart;
+	room = room ? room : offsetof(struct image_restart, capsule);
+	arch_copy(to, &r->plan->restart, room < sizeof(*to) ? room : sizeof(*to));
 	to->image_fd = (uint32_t)r->image_fd;
 	to->exe_fd = UINT32_MAX;
 	to->threads_left = 0;

@@ -13,6 +13,7 @@
 
 struct restorer {
 	const struct plan *plan;
+	struct plan_turns *turns; /* whose turn it is to get its id; NULL in a capsule */
 	const struct plan_mapping *mappings;
 	const struct plan_segment *segments;
 	const struct plan_patch *patches;
@@ -27,6 +28,7 @@ struct restorer {
 	uint32_t pid;
 	uint32_t next_block; /* taken by the helpers, atomically */
 	uint32_t helpers[PLAN_EAGER_MAX]; /* the kernel zeroes a word when its helper has gone */
+	uint32_t stranger;  /* a thread with another id than the wanted one; the kernel zeroes it when it has gone */
 	uint32_t ready;	    /* threads that are made and wait; futex */
 	uint32_t hold;	    /* 1 until they may jump; futex, not private: the kernel may be the one who wakes */
 };

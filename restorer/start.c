@@ -11,6 +11,8 @@
  * The agent unmaps the hole once every thread has arrived in the agent's own code: no thread can tell from within the
  * hole that it has left it.
  *
+ * Where there is no capsule it is a library that the program's own linker loads first (restart_plan.c): the rest is the same.
+ *
  * Freestanding: no libc, no stack protector, no writable data, no relocations (restorer.h).
  */
 #include <elf.h>
@@ -19,7 +21,7 @@
 #include "arch/x86_64/arch.h"
 #include "restorer.h"
 
-extern const char __executable_start[] HIDDEN, _end[] HIDDEN;
+extern const char __ehdr_start[] HIDDEN, _end[] HIDDEN;
 
 void *memcpy(void *to, const void *from, size_t n);
 void *memset(void *to, int c, size_t n);
@@ -129,10 +131,23 @@ static _Noreturn void run_in_hole(struct restorer *r)
 	threads_restore(r);
 }
 
+static struct plan_turns *map_turns(const struct restorer *old, const struct plan *head, void *at)
+{
+	void *got;
+
+	if (!head->turns_size)
+		return NULL;
+	got = raw_mmap(at, plan_page_up(head->turns_size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)head->turns_fd, 0);
+	if (got != at)
+		fail(old, "mapping the list of thread ids", 0, (long)got);
+	raw_close((int)head->turns_fd);
+	return got;
+}
+
 static struct restorer *move_to_hole(const struct plan *head, struct restorer *old)
 {
 	char *hole = (char *)head->hole_start;
-	uint64_t at = PLAN_HOLE_CODE, code = (uint64_t)(_end - __executable_start);
+	uint64_t at = PLAN_HOLE_CODE, code = (uint64_t)(_end - __ehdr_start);
 	struct restorer *r;
 	struct plan *plan;
 	void *got;
@@ -143,13 +158,15 @@ static struct restorer *move_to_hole(const struct plan *head, struct restorer *o
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	if (got != hole)
 		fail(old, "mapping the hole at", head->hole_start, raw_is_error(got) ? (long)got : -EEXIST);
-	arch_copy(hole, __executable_start, code);
+	arch_copy(hole, __ehdr_start, code);
 	r = (struct restorer *)(hole + at);
 	*r = *old;
 	at += 4096;
 	plan = (struct plan *)(hole + at);
 	read_plan(old, plan, head->size);
 	at += plan_page_up(head->size);
+	r->turns = map_turns(old, head, hole + at);
+	at += plan_page_up(head->turns_size);
 	r->plan = plan;
 	r->mappings = (const void *)((char *)plan + plan->mappings);
 	r->segments = (const void *)((char *)plan + plan->segments);
@@ -210,7 +227,18 @@ _Noreturn __attribute__((used)) void restorer_main(long *arguments)
 	err = raw_mprotect((void *)head.hole_start, PLAN_HOLE_CODE, PROT_READ | PROT_EXEC);
 	if (err)
 		fail(&old, "making the hole executable at", head.hole_start, err);
-	arch_call_on_stack((char *)head.hole_start + ((char *)run_in_hole - __executable_start), r, stack_top(r, 0));
+	arch_call_on_stack((char *)head.hole_start + ((char *)run_in_hole - __ehdr_start), r, stack_top(r, 0));
 }
 
+#ifdef RESTORER_LIBRARY
+/* Of the linker, before it loads anything of the program (rtld-audit(7)): the argument block is where the kernel has put it. */
+extern void *__libc_stack_end;
+__attribute__((visibility("default"))) unsigned int la_version(unsigned int version);
+unsigned int la_version(unsigned int version)
+{
+	(void)version;
+	restorer_main(__libc_stack_end);
+}
+#else
 ARCH_ENTRY(restorer_main);
+#endif

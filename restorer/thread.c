@@ -15,6 +15,7 @@
 #include <stddef.h>
 
 #include "arch/x86_64/arch.h"
+#include "base/pid_walk.h"
 #include "restorer.h"
 
 struct start { /* at the top of a thread's stack in the hole */
@@ -88,6 +89,8 @@ static void thread_main(void *arg)
 	struct start *s = arg;
 	struct restorer *r = s->r;
 
+	if (raw_gettid() != (int)s->t->tid)
+		raw_exit_thread(0); /* walked past */
 	set_thread(r, s->t);
 	__atomic_fetch_add(&r->ready, 1, __ATOMIC_ACQ_REL);
 	wake_all(&r->ready);
@@ -95,6 +98,59 @@ static void thread_main(void *arg)
 		raw_futex(&r->hold, FUTEX_WAIT, 1, NULL, 0);
 	raw_futex(&r->hold, FUTEX_WAKE, 1, NULL, 0);
 	leave(r, s->t);
+}
+
+static void await_turn(struct restorer *r, uint32_t tid)
+{
+	struct plan_turns *turns = r->turns;
+	uint32_t seen;
+
+	while (turns->ids[seen = __atomic_load_n(&turns->turn, __ATOMIC_ACQUIRE)] != tid)
+		raw_futex(&turns->turn, FUTEX_WAIT, seen, NULL, 0);
+}
+
+/* Whoever was to be waited for when somebody fails is ended with the whole restart. */
+static void pass_turn(struct restorer *r)
+{
+	char mark = PLAN_PROGRESS;
+
+	__atomic_fetch_add(&r->turns->turn, 1, __ATOMIC_ACQ_REL);
+	raw_futex(&r->turns->turn, FUTEX_WAKE, INT32_MAX, NULL, 0);
+	raw_write((int)r->plan->log_fd, &mark, 1);
+}
+
+/* A thread that got another number ends at once, on the stack that the next one gets. */
+static long clone_until(struct restorer *r, struct clone_args *args, struct start *s)
+{
+	long got;
+
+	do {
+		__atomic_store_n(&r->stranger, 1, __ATOMIC_RELEASE);
+		got = arch_clone(args, thread_main, s);
+		if (got < 0 || got == (long)s->t->tid)
+			return got;
+		while (__atomic_load_n(&r->stranger, __ATOMIC_ACQUIRE))
+			raw_futex(&r->stranger, FUTEX_WAIT, 1, NULL, 0);
+	} while (got < (long)s->t->tid);
+	return -EEXIST;
+}
+
+/* The tid, or -errno. */
+static long walk_to_thread(struct restorer *r, struct clone_args *args, struct start *s)
+{
+	long got = -EEXIST;
+
+	args->flags |= CLONE_CHILD_CLEARTID;
+	args->child_tid = (uint64_t)&r->stranger;
+	await_turn(r, s->t->tid);
+	for (uint32_t i = 0; i < PID_WALK_TRIES && got == -EEXIST; i++) {
+		got = pid_walk_near(s->t->tid, (int)r->plan->log_fd, PLAN_PROGRESS);
+		if (!got)
+			got = clone_until(r, args, s);
+	}
+	if (got > 0)
+		pass_turn(r);
+	return got;
 }
 
 static void thread_start(struct restorer *r, const struct image_thread *t, uint32_t index)
@@ -108,13 +164,16 @@ static void thread_start(struct restorer *r, const struct image_thread *t, uint3
 		.stack = stack_top(r, index) - PLAN_HOLE_STACK,
 		.stack_size = PLAN_HOLE_STACK - 64,
 		.set_tid = (uint64_t)&tid,
-		.set_tid_size = 1,
+		.set_tid_size = r->turns ? 0 : 1,
 	};
+
+	long got;
 
 	_Static_assert(sizeof(*s) <= 64, "the stack ends below it");
 	s->r = r;
 	s->t = t;
-	check(r, t, "making thread", arch_clone(&args, thread_main, s));
+	got = r->turns ? walk_to_thread(r, &args, s) : arch_clone(&args, thread_main, s);
+	check(r, t, got == -EEXIST ? "another process has taken the number of thread" : "making thread", got);
 }
 
 /* The kernel zeroes the word and wakes one: who is awake wakes the next. */

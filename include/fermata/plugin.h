@@ -217,6 +217,9 @@ void fermata_mqueue_notify_note(uint64_t ino, const struct fermata_mqueue_notify
 uint32_t fermata_pid(void);
 /* Counts the restarts that this process has been through; 0 in its first life. */
 uint32_t fermata_generation(void);
+/* In a restart: who has the job's shared memory open, as /proc names it. */
+uint32_t fermata_init_pid(void);
+int fermata_in_capsule(void); /* 1: restarted in namespaces of its own: what its IPC namespace has is the job's */
 /* 1 inside a process that runs under a coordinator; 0: loaded, but no job (wrappers then pass through). */
 int fermata_active(void);
 /* What `launch --rdma` said: "auto", "system" or "soft". */

@@ -8,7 +8,7 @@
  *   RECONNECT  the others open /proc/MAKER/fd/N, which gives a description of their own of the same file
  *   REFILL     the file gets its mode, which may forbid what is open already
  *
- * One that is mapped shared as well comes back with the memory, if that is all of it: the capsule's first process holds the new object, and each
+ * One that is mapped shared as well comes back with the memory, if that is all of it: the job's first process holds the new object, and each
  * holder opens it there (file_deleted_shared). No state but in priv.
  */
 #include <errno.h>
@@ -161,16 +161,17 @@ static int make(const char *path, int number)
 
 struct search {
 	const char *want; /* what the link of the descriptor says */
-	char path[32];
+	const char *folder;
+	char path[48];
 };
 
 static int look_at(const char *name, void *arg)
 {
 	struct search *s = arg;
-	char path[32], link[96];
+	char path[sizeof(s->path)], link[96];
 	long n;
 
-	fm_format(path, sizeof(path), "/proc/1/fd/%s", name);
+	fm_format(path, sizeof(path), "%s/%s", s->folder, name);
 	n = RAW4(SYS_readlinkat, AT_FDCWD, path, link, sizeof(link) - 1);
 	link[n > 0 ? n : 0] = 0;
 	if (strcmp(link, s->want) == 0)
@@ -178,16 +179,17 @@ static int look_at(const char *name, void *arg)
 	return 0;
 }
 
-/* The object was made before any process, and the capsule's first process holds it. */
+/* The object was made before any process, and the job's first process holds it. */
 static int restore_shared(const struct fermata_desc *d, const struct file_record *r)
 {
 	unsigned long device = (unsigned long)major(r->dev) << 20 | minor(r->dev);
-	char want[96];
-	struct search s = { .want = want };
+	char want[96], folder[32];
+	struct search s = { .want = want, .folder = folder };
 	int fd;
 
 	fm_format(want, sizeof(want), "/memfd:" SHARED_NAME " (deleted)", device, (unsigned long)r->ino);
-	fd = raw_dir_each("/proc/1/fd", look_at, &s);
+	fm_format(folder, sizeof(folder), "/proc/%u/fd", fermata_init_pid());
+	fd = raw_dir_each(folder, look_at, &s);
 	if (!fd)
 		fd = *s.path ? raw_open(s.path, ((int)r->flags & ~O_NOFOLLOW) | O_CLOEXEC, 0) : -ENOENT;
 	if (fd >= 0)

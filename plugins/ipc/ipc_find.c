@@ -152,7 +152,7 @@ static int find_used(int kind)
 	for (int i = 0; i <= last && !r; i++) {
 		long id = control(kind, i, sets ? SEM_STAT_ANY : MSG_STAT_ANY, &state);
 
-		if (id >= 0 && !ipc_object(kind, (int32_t)id) && (fermata_generation() || was_last_at(kind, (int32_t)id, &state)))
+		if (id >= 0 && !ipc_object(kind, (int32_t)id) && (fermata_in_capsule() || was_last_at(kind, (int32_t)id, &state)))
 			r = add(kind, (int32_t)id);
 	}
 	return r;
@@ -281,7 +281,7 @@ int ipc_check_user(const struct ipc_object *o, int32_t pid)
 {
 	const struct ipc_publication *p;
 
-	if (fermata_generation())
+	if (fermata_in_capsule())
 		return 0;
 	for (unsigned int i = 0; (p = ipc_published(o, i)); i++)
 		if ((int32_t)p->pid == pid)

@@ -21,7 +21,7 @@ static int dump_one(const struct ipc_object *o, unsigned int number, uint16_t va
 	if (pid < 0)
 		return fermata_fail((int)pid, "semaphore set %d cannot be read (errno %d)", o->id, (int)-pid);
 	r = ipc_check_user(o, s.pid);
-	if (!r && !fermata_generation() && (RAW4(SYS_semctl, o->id, number, GETNCNT, 0) > 0 || RAW4(SYS_semctl, o->id, number, GETZCNT, 0) > 0))
+	if (!r && !fermata_in_capsule() && (RAW4(SYS_semctl, o->id, number, GETNCNT, 0) > 0 || RAW4(SYS_semctl, o->id, number, GETZCNT, 0) > 0))
 		r = refuse_waiter(o, number);
 	return r ? r : fermata_sink_write(sink, &s, sizeof(s));
 }

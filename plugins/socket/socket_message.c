@@ -224,6 +224,8 @@ static int send_all(struct sending *s, const struct socket_message *m)
 		if (n >= 0) {
 			done += (size_t)n;
 			s->with_fds = false;
+		} else if (n == -EPERM && s->with_ids && !fermata_in_capsule()) {
+			return fermata_fail(-EPERM, "a message on its way bears the id of another process (%u), which without namespaces cannot be given again", m->pid);
 		} else if ((n == -EPERM || n == -ESRCH) && s->with_ids) {
 			log_warn("a message's credentials (process %u) cannot be given again (errno %d)", m->pid, (int)-n);
 			s->with_ids = false;

@@ -108,6 +108,16 @@ const char *fermata_inotify_path(int wd, unsigned int nth, uint32_t *ret_flags)
 	return NULL;
 }
 
+int fermata_in_capsule(void)
+{
+	return 1;
+}
+
+uint32_t fermata_init_pid(void)
+{
+	return 1;
+}
+
 uint32_t fermata_pid(void)
 {
 	return (uint32_t)getpid();

@@ -252,7 +252,8 @@ class Job:
         mine = mine if mine is not None else {p.pid: p for p in [*self.programs, *self.commands]}
         for program in mine.values():
             program.poll()
-        kept = set(mine) | {p.pid for p in self.pumps}
+        # A process that has ended may have come back with its pid: not in a capsule, but as one that is ours to wait for.
+        kept = {p.pid for p in mine.values() if p.returncode is None} | {p.pid for p in self.pumps}
         for pid in descendants(zombies=True):
             if pid not in kept:
                 try:

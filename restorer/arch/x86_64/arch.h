@@ -37,11 +37,14 @@ static inline _Noreturn void arch_call_on_stack(void *fn, void *arg, uint64_t st
 	__builtin_unreachable();
 }
 
-/* clone3; the child calls @fn(@arg) on its own stack and never comes back. The tid, or -errno. */
+/* The child calls @fn(@arg) on its own stack and never comes back. The tid, or -errno. By clone3 where it is to have a tid, which containers refuse. */
 static inline long arch_clone(const struct clone_args *args, void (*fn)(void *), void *arg)
 {
+	int wants_id = args->set_tid_size != 0;
 	register void (*child_fn)(void *) __asm__("r12") = fn;
 	register void *child_arg __asm__("r13") = arg;
+	register uint64_t child_tid __asm__("r10") = args->child_tid;
+	register uint64_t tls __asm__("r8") = args->tls;
 	long ret;
 
 	__asm__ volatile("syscall\n\t"
@@ -53,7 +56,9 @@ static inline long arch_clone(const struct clone_args *args, void (*fn)(void *),
 			 "hlt\n"
 			 "1:"
 			 : "=a"(ret)
-			 : "0"((long)SYS_clone3), "D"(args), "S"(sizeof(*args)), "r"(child_fn), "r"(child_arg)
+			 : "0"(wants_id ? (long)SYS_clone3 : (long)SYS_clone), "D"(wants_id ? (uint64_t)args : args->flags),
+			   "S"(wants_id ? sizeof(*args) : args->stack + args->stack_size), "d"(args->parent_tid), "r"(child_tid), "r"(tls),
+			   "r"(child_fn), "r"(child_arg)
 			 : "rcx", "r11", "memory");
 	return ret;
 }
