@@ -174,10 +174,13 @@ int fd_reconnect(void)
 	return r;
 }
 
+/* A leader that is not here came back elsewhere (fermata restart --part): of what it leads only streams that lead out of the job can be had here, too. */
 static int fetch(const struct fd_entry *e)
 {
 	int fd = fdpass_take((int)e->leader_pid, e->leader_fd), r = 0;
 
+	if (fd == -ESRCH && e->stdio_mask)
+		return attach(e);
 	if (fd < 0)
 		return fermata_fail(fd, "fd %d (%s) cannot be taken from fd %d of process %u: pidfd_getfd is refused (errno %d)",
 				    e->desc.fd, e->desc.link, e->leader_fd, e->leader_pid, -fd);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which process of the job leads a description that several hold. No state of its own.
+ * Which process of the job leads a description that several hold. Owns the name of our pid namespace.
  *
- * In QUIESCE each process publishes, under a key made of device, inode and type, where it holds the description, and asks for the
+ * In QUIESCE each process publishes, under a key made of pid namespace, device, inode and type, where it holds the description, and asks for the
  * same key. In drain round 0, when every process stands still and every answer is there, it compares the others' by kcmp. All see the
  * same holders, so all elect the same leader: the lowest pid. An inode is a coarse key (every holder of /dev/null is
- * under one), kcmp is what decides. Terminals are not named: each process re-attaches its own.
+ * under one), kcmp is what decides. Terminals are not named: each process re-attaches its own. Processes of
+ * different pid namespaces, which parts of a job have (fermata restart --part), have nothing in common.
  *
  * Where kcmp is refused, it takes the others' descriptors instead and looks for a mark on them (fd_mark.c), beginning with the lowest pid: the first
  * that has it leads. Only the leader looks further, for those of whom it does not know that they are standard streams. All that runs in a child that has our
@@ -31,7 +32,7 @@
 
 struct share_key {
 	char tag[3]; /* "fd/" */
-	uint64_t dev, ino;
+	uint64_t dev, ino, space;
 	uint32_t type;
 } PACKED;
 
@@ -75,11 +76,21 @@ static uint32_t eventfd_id(const struct fd_entry *e)
 	return id + 1;
 }
 
+static uint64_t space;
+
+static uint64_t space_find(void)
+{
+	struct stat st = { 0 };
+
+	RAW4(SYS_newfstatat, AT_FDCWD, "/proc/thread-self/ns/pid", &st, 0);
+	return st.st_ino;
+}
+
 static struct share_key key_of(const struct fd_entry *e)
 {
 	const struct stat *st = &e->desc.st;
 
-	return (struct share_key){ { 'f', 'd', '/' }, st->st_dev, st->st_ino, st->st_mode & S_IFMT };
+	return (struct share_key){ { 'f', 'd', '/' }, st->st_dev, st->st_ino, space, st->st_mode & S_IFMT };
 }
 
 /* A key is asked for once, by the first entry of this process that has it: answers to the same question add up. */
@@ -100,6 +111,7 @@ int fd_share_publish(void)
 {
 	int r = 0;
 
+	space = space_find();
 	for (uint32_t i = 0; i < fd_table.count && !r; i++) {
 		struct fd_entry *e = fd_table.entries[i];
 		struct share_key key = key_of(e);

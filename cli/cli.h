@@ -64,6 +64,7 @@ struct job_options {
 	unsigned int interval, keep, timeout, restarts; /* seconds, number, seconds, number */
 	bool interval_given, keep_given, timeout_given, restarts_given;
 	const char *restart; /* checkpoint whose processes are expected, or NULL */
+	bool part; /* some of them are: a restart of that checkpoint which is under way is joined */
 	bool linger; /* the coordinator waits for a first process without limit */
 };
 
@@ -72,6 +73,9 @@ struct job_options {
  * it runs with other options, or (@restart) it runs at all. Says why it failed.
  */
 int job_start(const struct job_options *options, struct job *ret);
+
+/* start_coordinator.c: 0 when it listens. What went wrong it has said itself. */
+int start_coordinator(const struct job_options *o);
 
 /* options.c: an option's value: the flag's, else the environment's. Numbers: exits 2 naming the option if it is none. */
 const char *options_text(const char *flag, const char *variable);

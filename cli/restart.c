@@ -62,7 +62,7 @@ int restart_exit_status(int worst, size_t roots)
 
 static const char restart_help[] =
 	"Usage: fermata restart [--rdma WHICH] [--files WHAT] [--on-failure restart|none] [--restarts N] [--on-signal SIG]\n"
-	"                       [--capsule WHETHER] [--no-verify] [--pause[=PID] | --gdb PID] CHECKPOINT\n"
+	"                       [--capsule WHETHER] [--part PID[,PID..]] [--no-verify] [--pause[=PID] | --gdb PID] CHECKPOINT\n"
 	"Brings a job back from a checkpoint's directory, or from the newest one in a job's directory, and stays\n"
 	"in the foreground for it: standard input and output, signals and exit status are the programs'.\n"
 	"  --rdma WHICH  the RDMA device from now on: auto, system or soft (default: as the job was launched)\n"
@@ -73,6 +73,7 @@ static const char restart_help[] =
 	"  --on-signal SIG  at this signal: take a checkpoint, end the job, exit with 99; or none (default: the job's)\n"
 	"  --capsule WHETHER  with namespaces of its own: yes; no: among all processes of this host, with the ids of then if\n"
 	"                nobody has them; auto: yes where it is allowed (default)\n"
+	"  --part PIDS   only these processes and all below them; others of this command, on other networks, bring back the rest\n"
 	"  --no-verify   do not check the memory in the images, only their structure\n"
 	"  --pause[=PID] stop process PID of the job, or all, before they run on, and say how to debug them\n"
 	"  --gdb PID     stop process PID before it runs on, with gdb on it in the foreground\n"
@@ -86,6 +87,7 @@ static const struct option restart_long[] = {
 	{ "on-failure", required_argument, NULL, 'o' },
 	{ "restarts", required_argument, NULL, 'N' },
 	{ "on-signal", required_argument, NULL, 's' },
+	{ "part", required_argument, NULL, 'P' },
 	{ "verify", no_argument, NULL, 'v' },
 	{ "no-verify", no_argument, NULL, 'n' },
 	{ "pause", optional_argument, NULL, 'p' },
@@ -134,6 +136,7 @@ static int parse(int argc, char **argv, struct restart_command *c)
 		case 'o': c->on_failure = optarg; break;
 		case 'N': c->restarts = optarg; break;
 		case 's': c->on_signal = optarg; break;
+		case 'P': r->part = optarg; break;
 		case 'v': r->verify = true; break;
 		case 'n': r->verify = false; break;
 		case 'p':
@@ -170,6 +173,8 @@ static int bring_back(void *arg, int ready)
 	if (!code)
 		code = restart_open(r);
 	if (!code)
+		code = restart_part_take(r);
+	if (!code)
 		code = restart_debug_check(r);
 	if (!code)
 		code = restart_files_collect(r);
@@ -200,11 +205,11 @@ int restart_again(const struct protect *p, int ready)
 	return bring_back(&c, ready);
 }
 
-/* What was not given is as the job was launched; nobody whose job is in the debugger wants it ended, or back. */
+/* What was not given is as the job was launched; nobody whose job is in the debugger wants it ended, or back, and nobody can bring back parts of it. */
 static void take_protection(struct restart_command *c)
 {
 	struct restart *r = &c->restart;
-	bool debugged = r->pause_all || r->pause_pid || r->debug_pid;
+	bool alone = r->pause_all || r->pause_pid || r->debug_pid || r->part;
 	struct image_error error;
 	struct manifest *m;
 
@@ -212,9 +217,9 @@ static void take_protection(struct restart_command *c)
 		return; /* which bring_back() will say */
 	snprintf(c->job, sizeof(c->job), "%s", m->job);
 	snprintf(c->dir, sizeof(c->dir), "%s", m->dir);
-	if (!c->on_signal && !debugged && options_signal_number(m->on_signal))
+	if (!c->on_signal && !alone && options_signal_number(m->on_signal))
 		snprintf(r->on_signal, sizeof(r->on_signal), "%s", m->on_signal);
-	r->on_failure = !strcmp(c->on_failure ? c->on_failure : debugged ? "none" : m->on_failure, "restart");
+	r->on_failure = !strcmp(c->on_failure ? c->on_failure : alone ? "none" : m->on_failure, "restart");
 	r->restarts = c->restarts ? c->number : m->restarts ? m->restarts : OPTIONS_RESTARTS;
 	manifest_free(m);
 }

@@ -6,6 +6,7 @@
  *   restart_session.c  coordinator, capsule, waiting for the job
  *   restart_find.c     which checkpoint, and what it consists of
  *   restart_check.c    opens the images and says whether they can run here, before anything is touched
+ *   restart_part.c     some of the processes only, the others being brought back elsewhere
  *   restart_plan.c     an image becomes a plan for the restorer
  *   restart_load.c     the part of the plan that says what is read and checked
  *   restart_sysv.c     System V shared memory
@@ -70,6 +71,8 @@ struct restart {
 	pid_t init;   /* in init and its children: its pid there */
 	const char *capsule_wanted; /* --capsule: auto, yes or no; NULL: auto */
 	uint32_t pause_pid, debug_pid; /* 0: none */
+	const char *part; /* --part, or NULL: all processes */
+	size_t parts, part_rank; /* there can be so many parts; which one of them this is. 0: it is the whole job */
 	const char *files; /* --files, or NULL */
 	struct restart_files *contents;
 	struct manifest *manifest;
@@ -123,6 +126,9 @@ int restart_find(struct restart *r, const char *argument);
 int restart_open(struct restart *r);  /* opens the images and checks all but the memory in them */
 int restart_check(struct restart *r); /* can they run here? */
 void restart_close(struct restart *r);
+
+/* ---- restart_part.c ---- leaves what is of --part; 0 or an exit code, the reason said */
+int restart_part_take(struct restart *r);
 
 /* ---- restart_files*.c ---- 0 or an exit code, the reasons said ---- */
 int restart_files_collect(struct restart *r);
@@ -214,6 +220,8 @@ int restart_tree_fork(const struct restart *r);
 bool restart_tree_forks(const struct restart *r, const struct restart_process *p, const struct restart_process *c, bool before);
 const struct image_zombie *restart_tree_zombies(const struct restart_process *p, size_t *ret_count);
 pid_t restart_fork_as(uint32_t pid); /* fork, with that pid */
+/* In the capsule's init: new processes of the program get numbers behind all old ones, each part of a job in a range of its own. */
+void restart_tree_set_last_pid(const struct restart *r);
 
 /* ---- restart_init.c ---- */
 int restart_init_main(struct restart *r, int socket); /* the whole life of the job's first process: its exit status */

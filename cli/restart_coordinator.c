@@ -31,6 +31,7 @@ int session_start_coordinator(struct session *s)
 		.keep_given = true,
 		.timeout_given = r->timeout_ms >= 1000,
 		.restart = r->checkpoint,
+		.part = r->part,
 	};
 	struct job job;
 	int err = job_start(&options, &job);

@@ -152,19 +152,6 @@ static int init_serve(const struct restart *r, int socket)
 	return 0;
 }
 
-/* New processes of the program get numbers behind all old ones. */
-static void set_last_pid(const struct restart *r)
-{
-	uint32_t last = 0;
-	char text[16];
-
-	for (size_t i = 0; i < r->count; i++)
-		if (r->processes[i].helper_tid > last)
-			last = r->processes[i].helper_tid;
-	snprintf(text, sizeof(text), "%u", last + 2 * PLAN_EAGER_MAX);
-	(void)restart_write_text("/proc/sys/kernel/ns_last_pid", text);
-}
-
 /* Without a capsule: our children, and theirs, which become ours. */
 static void end_all(void)
 {
@@ -188,7 +175,7 @@ static int begin(const struct restart *r)
 		return restart_tree_fork(r) < 0 || restart_walk_aside(r) < 0 ? -ECANCELED : 0;
 	if (mount_proc() < 0 || restart_sysv_create(r) < 0 || restart_ipc_create(r) < 0 || restart_tree_fork(r) < 0)
 		return -ECANCELED;
-	set_last_pid(r);
+	restart_tree_set_last_pid(r);
 	return 0;
 }
 

@@ -372,3 +372,31 @@ int restart_tree_fork(const struct restart *r)
 		err = await(&page->joined, (uint32_t)r->count, r);
 	return err;
 }
+
+/* What the kernel counts up to, or a number that it certainly can. */
+static uint32_t greatest_pid(void)
+{
+	FILE *f = fopen("/proc/sys/kernel/pid_max", "re");
+	uint32_t limit;
+
+	if (!f || fscanf(f, "%u", &limit) != 1)
+		limit = 32768;
+	if (f)
+		fclose(f);
+	return limit;
+}
+
+void restart_tree_set_last_pid(const struct restart *r)
+{
+	uint32_t last = 0, limit = greatest_pid();
+	char text[16];
+
+	for (size_t i = 0; i < r->count; i++)
+		if (r->processes[i].helper_tid > last)
+			last = r->processes[i].helper_tid;
+	last += 2 * PLAN_EAGER_MAX;
+	if (r->parts && limit > last)
+		last += (uint32_t)((limit - last) / r->parts * r->part_rank);
+	snprintf(text, sizeof(text), "%u", last);
+	(void)restart_write_text("/proc/sys/kernel/ns_last_pid", text);
+}

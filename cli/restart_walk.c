@@ -92,6 +92,10 @@ int restart_walk_choose(struct restart *r)
 	int err = strcmp(wanted, "auto") ? 0 : restart_capsule_probe();
 
 	r->capsule = strcmp(wanted, "no") && !err;
+	if (r->part && !r->capsule) {
+		warnx("--part: only with namespaces%s%s", err ? ", which are refused here: " : "", err ? strerror(-err) : "");
+		return CLI_CANNOT;
+	}
 	if (paths_lib(r->capsule ? "fermata/restorer" : "fermata/restorer.so", r->restorer, sizeof(r->restorer)) < 0)
 		return CLI_CANNOT;
 	if (err)

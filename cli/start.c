@@ -3,19 +3,12 @@
  * Joining a job, or starting its coordinator. All of it happens under the start lock (coordinator/rundir.h): of two launches at
  * once one starts the coordinator and the other one finds it; and a coordinator that is about to leave cannot, because the
  * connection made here is there before the lock is let go.
- *
- * The coordinator is this executable again, as a daemon: own session, no descriptors of ours but the error output until it is
- * ready, and not our child, since this process is about to become a program that may wait for any child.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,126 +17,8 @@
 #include "cli/cli.h"
 #include "coordinator/rundir.h"
 
-#define START_ARGS_MAX 40
-#define START_READY_FD 3
 #define START_IN_USE_NS 2000000000u
 #define START_LEAVING_NS 10000000000u
-
-struct start_args {
-	const char *v[START_ARGS_MAX];
-	char numbers[4][16], dir[JOB_PATH_MAX];
-	int count, number_count;
-};
-
-static void start_arg(struct start_args *a, const char *name, const char *value)
-{
-	if (!value)
-		return;
-	a->v[a->count++] = name;
-	a->v[a->count++] = value;
-}
-
-static void start_number(struct start_args *a, const char *name, unsigned int value, bool given)
-{
-	char *text = a->numbers[a->number_count];
-
-	if (!given)
-		return;
-	snprintf(text, sizeof(a->numbers[0]), "%u", value);
-	a->number_count++;
-	start_arg(a, name, text);
-}
-
-static int start_args(struct start_args *a, const struct job_options *o)
-{
-	char by_name[80];
-	json_t *utf8;
-
-	*a = (struct start_args){ .v = { "fermata", "coordinator" }, .count = 2 };
-	snprintf(by_name, sizeof(by_name), "fermata-%.63s", o->name);
-	if (paths_absolute(o->dir ? o->dir : by_name, a->dir, sizeof(a->dir)) < 0) {
-		log_error("--dir %s: the path is too long", o->dir ? o->dir : by_name);
-		return -ENAMETOOLONG;
-	}
-	utf8 = json_string(a->dir);
-	json_decref(utf8);
-	if (!utf8) {
-		log_error("--dir %s: the path is not valid UTF-8", a->dir);
-		return -EINVAL;
-	}
-	start_arg(a, "--job", o->name);
-	start_arg(a, "--dir", a->dir);
-	start_arg(a, "--compress", o->compress);
-	start_arg(a, "--rdma", o->rdma);
-	start_arg(a, "--files", o->files);
-	start_arg(a, "--on-failure", o->on_failure);
-	start_arg(a, "--on-signal", o->on_signal);
-	start_arg(a, "--restart", o->restart);
-	start_number(a, "--interval", o->interval, o->interval_given);
-	start_number(a, "--keep", o->keep, o->keep_given);
-	start_number(a, "--restarts", o->restarts, o->restarts_given);
-	start_number(a, "--timeout", o->timeout, o->timeout_given);
-	start_arg(a, "--ready-fd", "3");
-	if (o->linger)
-		a->v[a->count++] = "--linger";
-	return 0;
-}
-
-static _Noreturn void start_daemon(const struct start_args *a, int ready)
-{
-	static const char *const ours[] = { "LD_PRELOAD", "FERMATA_JOBDIR", "FERMATA_FD" };
-	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-	sigset_t none;
-
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
-		unsetenv(ours[i]);
-	if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0)
-		_exit(1);
-	/* dup2 to itself would leave close-on-exec on. */
-	if (ready == START_READY_FD)
-		fcntl(ready, F_SETFD, 0);
-	else if (dup2(ready, START_READY_FD) < 0)
-		_exit(1);
-	syscall(SYS_close_range, START_READY_FD + 1, ~0u, 0);
-	if (chdir("/") < 0)
-		_exit(1);
-	execv("/proc/self/exe", (char **)a->v);
-	log_error("the coordinator could not be started: %s", strerror(errno));
-	_exit(1);
-}
-
-/* 0 when the coordinator listens. What went wrong it has said itself. */
-static int start_coordinator(const struct job_options *o)
-{
-	struct start_args args;
-	int ready[2], r = start_args(&args, o);
-	char answer[4];
-	pid_t pid;
-
-	if (r < 0)
-		return r;
-	if (pipe2(ready, O_CLOEXEC) < 0)
-		return -errno;
-	pid = fork();
-	if (pid == 0) {
-		setsid();
-		if (fork() == 0)
-			start_daemon(&args, ready[1]);
-		_exit(0);
-	}
-	close(ready[1]);
-	if (pid < 0)
-		r = -errno;
-	else
-		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-			;
-	if (r == 0 && raw_read_all(ready[0], answer, 3) < 0)
-		r = -ECHILD;
-	close(ready[0]);
-	return r;
-}
 
 static int start_conflict(const char *job, const char *option, const char *has, const char *wanted)
 {
@@ -274,7 +149,7 @@ static void start_pause(void)
 static bool start_is_in_use(const char *name)
 {
 	json_t *status = NULL;
-	struct job job;
+	struct job job = { .link.fd = -EBADF };
 	bool in_use;
 
 	if (job_connect(name, &job) == 0)
@@ -291,13 +166,34 @@ static int start_in_use(const char *name)
 	return -EEXIST;
 }
 
-/* A restart often follows right upon the end of its job, whose coordinator is then just leaving. */
-static int start_wait_gone(const char *name)
+/* A restart of that checkpoint is under way, which waits for the processes of other parts. */
+static bool start_is_awaited(const struct job_options *o)
 {
+	const char *from, *phase;
+	json_t *status = NULL;
+	struct job job = { .link.fd = -EBADF };
+	bool awaited;
+
+	if (!o->part)
+		return false;
+	if (job_connect(o->name, &job) == 0)
+		status = start_status(&job);
+	from = json_string_value(json_object_get(status, "restarted_from"));
+	phase = json_string_value(json_object_get(status, "phase"));
+	awaited = from && phase && !strcmp(from, o->restart) && !strcmp(phase, "RESTORE");
+	json_decref(status);
+	job_close(&job);
+	return awaited;
+}
+
+/* A restart often follows right upon the end of its job, whose coordinator is then just leaving. */
+static int start_wait_gone(const struct job_options *o)
+{
+	const char *name = o->name;
 	uint64_t begin = raw_now_ns();
 	char jobdir[RUNDIR_PATH_MAX];
 
-	while (rundir_find(name, jobdir) == 0) {
+	while (rundir_find(name, jobdir) == 0 && !start_is_awaited(o)) {
 		uint64_t patience = start_is_in_use(name) ? START_IN_USE_NS : START_LEAVING_NS;
 
 		if (raw_now_ns() - begin > patience)
@@ -317,6 +213,8 @@ static int start_or_join(const struct job_options *o, struct job *ret)
 		start_own_options(ret, o);
 		return start_coordinator(o);
 	}
+	if (start_is_awaited(o))
+		return 0;
 	if (o->restart || o->linger)
 		return start_in_use(o->name);
 	r = job_connect(o->name, ret);
@@ -338,7 +236,7 @@ static bool start_may_wait(int r, uint64_t begin)
 int job_start(const struct job_options *o, struct job *ret)
 {
 	uint64_t begin = raw_now_ns();
-	int r = o->restart || o->linger ? start_wait_gone(o->name) : 0, lock;
+	int r = o->restart || o->linger ? start_wait_gone(o) : 0, lock;
 
 	*ret = (struct job){ .link.fd = -EBADF };
 	if (r < 0)

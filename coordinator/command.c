@@ -208,8 +208,8 @@ json_t *command_status(struct coordinator *c)
 {
 	const struct coordinator_options *o = c->options;
 
-	return json_pack("{s:s, s:b, s:s, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "job", o->job,
-			 "restarted", o->restart != NULL, "dir", o->dir,
+	return json_pack("{s:s, s:b, s:s?, s:s, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "job", o->job,
+			 "restarted", o->restart != NULL, "restarted_from", o->restart, "dir", o->dir,
 			 "coordinator", (int)getpid(), "phase", conduct_state_name(c->state), "phase_seconds",
 			 (double)(raw_now_ns() - c->state_since_ns) / 1e9, "interval", (int)o->interval_s, "keep",
 			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "files", o->files, "on_failure",

@@ -223,6 +223,9 @@ static int take_end(const struct fermata_desc *d, const struct socket_record *r)
 				    r->peer_pid);
 	memcpy(&parked, value, sizeof(parked));
 	fd = fdpass_take((int)r->maker_pid, parked);
+	if (fd == -ESRCH)
+		return fermata_fail(-EOPNOTSUPP, "fd %d is connected to process %u, which is of another part (--part): both have to be of one", d->fd,
+				    r->peer_pid);
 	if (fd < 0)
 		return fermata_fail(fd, "fd %d cannot be taken from process %u: pidfd_getfd is refused (errno %d)", d->fd,
 				    r->maker_pid, -fd);
