@@ -1,9 +1,57 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Address handles: shadows, so that a program never holds the device's own. Each keeps what it was made of, in the names that the program knows; a restart makes
- * it again when the names of this life are known.
+ * it again when the names of this life are known. Where a name is several ports now (verbs_fabric.c), the shadow has a handle of the device's to each, and whose queue pair
+ * a datagram is for says which.
  */
 #include "plugins/verbs/verbs_internal.h"
+
+static void more_destroy(struct shadow_ah *ah)
+{
+	for (unsigned int i = 0; ah->more && i < ah->more->count; i++)
+		verbs_backend.ibv_destroy_ah(ah->more->to[i].real);
+	fermata_free(ah->more);
+	ah->more = NULL;
+}
+
+/* Those to the other ports of the name. 0 or -errno. In a device call. */
+static int more_create(struct shadow_ah *ah)
+{
+	uint64_t address = verbs_address(&ah->attr);
+	uint32_t pids[VERBS_HOMES - 1];
+	int count = verbs_homes(address, pids, VERBS_HOMES - 1);
+
+	if (count <= 0)
+		return count;
+	ah->more = fermata_alloc(sizeof(*ah->more));
+	if (!ah->more)
+		return -ENOMEM;
+	for (int i = 0; i < count; i++) {
+		struct ibv_ah_attr attr = ah->attr;
+		struct ibv_ah *real;
+
+		verbs_ah_real(verbs_port_at(ah->pub.context, attr.port_num), &attr, pids[i]);
+		real = verbs_backend.ibv_create_ah(shadow_pd(ah->pub.pd)->real, &attr);
+		if (!real) {
+			more_destroy(ah);
+			return errno ? -errno : -ENOMEM;
+		}
+		ah->more->to[i].real = real;
+		ah->more->to[i].home = verbs_home(address, pids[i]);
+		ah->more->count++;
+	}
+	return 0;
+}
+
+struct ibv_ah *verbs_ah_to(const struct shadow_ah *ah, uint32_t pid)
+{
+	uint64_t home = pid ? verbs_home(verbs_address(&ah->attr), pid) : 0;
+
+	for (unsigned int i = 0; home && i < ah->more->count; i++)
+		if (ah->more->to[i].home == home)
+			return ah->more->to[i].real;
+	return ah->real;
+}
 
 /* The shadow of the device's new @real, which is NULL if it could not. In a device call. */
 static struct ibv_ah *ah_wrap(struct ibv_pd *pd, const struct ibv_ah_attr *attr, struct ibv_ah *real)
@@ -19,6 +67,12 @@ static struct ibv_ah *ah_wrap(struct ibv_pd *pd, const struct ibv_ah_attr *attr,
 	ah->real = real;
 	ah->attr = *attr;
 	ah->pub = (struct ibv_ah){ .context = pd->context, .pd = pd, .handle = real->handle };
+	if (verbs_moved && more_create(ah)) {
+		verbs_backend.ibv_destroy_ah(real);
+		fermata_free(ah);
+		errno = ENOMEM;
+		return NULL;
+	}
 	verbs_list_add(&shadow_context(pd->context)->ahs, &ah->link);
 	return &ah->pub;
 }
@@ -32,7 +86,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	fermata_device_enter();
 	real = *attr;
 	if (verbs_moved)
-		verbs_ah_real(verbs_port_at(pd->context, attr->port_num), &real);
+		verbs_ah_real(verbs_port_at(pd->context, attr->port_num), &real, 0);
 	ah = ah_wrap(pd, attr, verbs_backend.ibv_create_ah(shadow_pd(pd)->real, &real));
 	fermata_device_leave();
 	return ah;
@@ -42,8 +96,16 @@ int verbs_ah_recreate(struct shadow_ah *ah)
 {
 	struct ibv_ah_attr real = ah->attr;
 
-	verbs_ah_real(verbs_port_at(ah->pub.context, real.port_num), &real);
+	int r = 0;
+
+	verbs_ah_real(verbs_port_at(ah->pub.context, real.port_num), &real, 0);
+	fermata_free(ah->more); /* the handles went with the device */
+	ah->more = NULL;
 	ah->real = VERBS_DEVICE(verbs_backend.ibv_create_ah(shadow_pd(ah->pub.pd)->real, &real));
+	if (ah->real)
+		r = VERBS_DEVICE(more_create(ah));
+	if (r)
+		return fermata_fail(r, "an address handle cannot be made to each of the hosts that LID %u is now (errno %d)", ah->attr.dlid, -r);
 	return ah->real ? 0 : fermata_fail(-errno, "an address handle to LID %u cannot be made again (error %d)", ah->attr.dlid, errno);
 }
 
@@ -90,6 +152,7 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *p)
 	fermata_device_enter();
 	r = verbs_backend.ibv_destroy_ah(ah->real);
 	if (!r) {
+		more_destroy(ah);
 		verbs_list_del(&ah->link);
 		fermata_free(ah);
 	}

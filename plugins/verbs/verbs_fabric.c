@@ -25,6 +25,9 @@
  * The number in b's hand is of a life before its first device. A listener of rdma_cm is such a b: librdmacm opens the device with the first request. Without the table
  * its sends would go to nobody, or to who has drawn 7 since, until their retries are used up. And what b makes must not be called 7 either. All that goes for a b
  * that is begun only now, too: the names are kept for it (fermata_names_keep).
+ *
+ * One port may have become several: processes of one host came back on two (fermata restart --part). Their port has one name for the program, and which port is meant
+ * is told by whose queue pair it leads to. Of a queue pair made only then nobody has published the number: there the name means the first of the ports.
  */
 #include "plugins/verbs/verbs_internal.h"
 #include "plugins/verbs/verbs_table.h"
@@ -137,10 +140,12 @@ static const struct entry *qpn_find(struct table *t, uint32_t qpn, uint64_t addr
 	return found;
 }
 
-uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address)
+uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address, uint32_t *ret_pid)
 {
 	const struct entry *e = qpn_find(verbs_qpns, qpn, address);
 
+	if (e)
+		*ret_pid = e->pid;
 	return e ? (uint32_t)e->value : qpn;
 }
 
@@ -169,9 +174,14 @@ int verbs_srqn_known(uint32_t number)
 
 uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address)
 {
-	const struct entry *e = qpn_find(verbs_real_qpns, qpn, address);
+	const struct entry *found;
+	struct entry *e;
 
-	return e ? (uint32_t)e->value : qpn;
+	table_each(e, verbs_real_qpns, qpn)
+		if (e->address == address && e->pid == fermata_pid())
+			return (uint32_t)e->value;
+	found = qpn_find(verbs_real_qpns, qpn, address);
+	return found ? (uint32_t)found->value : qpn;
 }
 
 void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, int old)
@@ -186,7 +196,7 @@ void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, i
 		attr->dest_qp_num = found ? (uint32_t)found->value : old ? VERBS_NOBODY : attr->dest_qp_num;
 	}
 	if (mask & IBV_QP_AV)
-		verbs_ah_real(verbs_qp_port(qp), ah);
+		verbs_ah_real(verbs_qp_port(qp), ah, qp->peer_pid);
 }
 
 static const struct port_name *port_find(struct table *t, uint64_t address)
@@ -200,12 +210,57 @@ static const struct port_name *port_find(struct table *t, uint64_t address)
 	return NULL;
 }
 
-void verbs_gid_real(union ibv_gid *gid)
+/* The port that process @pid has under that name. */
+static const struct port_name *port_of(uint64_t address, uint32_t pid)
 {
-	const struct port_name *name = port_find(verbs_ports, verbs_gid_address(gid));
+	struct entry *e, *found = NULL;
+
+	if (!address)
+		return NULL;
+	table_each(e, verbs_ports, address)
+		if (e->pid ? e->pid == pid : !found)
+			found = e;
+	return found ? (const struct port_name *)(uintptr_t)found->value : NULL;
+}
+
+static void gid_real(union ibv_gid *gid, uint32_t pid)
+{
+	const struct port_name *name = port_of(verbs_gid_address(gid), pid);
 
 	if (name)
 		*gid = name->gid;
+}
+
+void verbs_gid_real(union ibv_gid *gid)
+{
+	gid_real(gid, fermata_pid());
+}
+
+uint64_t verbs_home(uint64_t address, uint32_t pid)
+{
+	const struct port_name *name = port_of(address, pid);
+
+	return name ? name->home : 0;
+}
+
+int verbs_homes(uint64_t address, uint32_t *pids, unsigned int room)
+{
+	unsigned int count = 0, known;
+	struct entry *e;
+
+	if (!address)
+		return 0;
+	table_each(e, verbs_ports, address) {
+		for (known = 0; e->pid && known < count; known++)
+			if (verbs_home(address, pids[known]) == verbs_home(address, e->pid))
+				break;
+		if (!e->pid || known < count)
+			continue;
+		if (count == room)
+			return -E2BIG;
+		pids[count++] = e->pid;
+	}
+	return (int)count;
 }
 
 unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index)
@@ -214,12 +269,12 @@ unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int ind
 }
 
 /* A fabric with LIDs may become one without, and the other way round: what the port of this life has is what it is addressed by. */
-void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah)
+void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah, uint32_t pid)
 {
-	const struct port_name *name = port_find(verbs_ports, verbs_address(ah));
+	const struct port_name *name = port_of(verbs_address(ah), pid);
 
 	if (ah->is_global) {
-		verbs_gid_real(&ah->grh.dgid);
+		gid_real(&ah->grh.dgid, pid);
 		ah->grh.sgid_index = (uint8_t)verbs_gid_index_real(own, ah->grh.sgid_index);
 	}
 	if (!name)
@@ -247,26 +302,29 @@ void verbs_gid_virtual(union ibv_gid *gid)
 }
 
 /* The name of that port under which @gid is known now, or NULL. */
-static const struct port_name *port_gid(uint64_t port, const union ibv_gid *gid)
+static const struct port_name *port_gid(const struct port_name *port, const union ibv_gid *gid)
 {
 	struct entry *e;
 
-	table_each(e, verbs_real_ports, verbs_gid_address(gid))
-		if (((const struct port_name *)(uintptr_t)e->value)->port == port)
-			return (const struct port_name *)(uintptr_t)e->value;
+	table_each(e, verbs_real_ports, verbs_gid_address(gid)) {
+		const struct port_name *name = (const struct port_name *)(uintptr_t)e->value;
+
+		if (name->port == port->port && name->home == port->home)
+			return name;
+	}
 	return NULL;
 }
 
 /* Of the queue pairs that have the number now, is it the one of @e? It gets the names of its port. */
 static int sender_is(const struct entry *e, uint16_t *lid, union ibv_gid *gid)
 {
-	const struct port_name *home = port_find(verbs_ports, e->address), *name = NULL;
+	const struct port_name *home = port_of(e->address, e->pid), *name = NULL;
 
 	if (!home)
 		return 0;
 	if (gid)
-		name = port_gid(home->port, gid);
-	if (gid ? !name : port_find(verbs_ports, home->port)->lid != *lid)
+		name = port_gid(home, gid);
+	if (gid ? !name : port_of(home->port, e->pid)->lid != *lid)
 		return 0;
 	if (gid)
 		*gid = name->virtual_gid;
@@ -296,8 +354,8 @@ int verbs_peer_virtual(uint32_t number, uint32_t pid, uint16_t *ret_lid, union i
 	table_each(e, verbs_qpns, number) {
 		if (!pid || e->pid != pid)
 			continue;
-		home = port_find(verbs_ports, e->address);
-		name = home ? port_gid(home->port, gid) : NULL;
+		home = port_of(e->address, e->pid);
+		name = home ? port_gid(home, gid) : NULL;
 		if (!name)
 			continue;
 		*gid = name->virtual_gid;

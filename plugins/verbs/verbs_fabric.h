@@ -17,13 +17,19 @@ void verbs_key_remove(uint32_t lkey);
  * device's own, of a queue pair made after the restart; but @old: of one that is gone, which must find nobody.
  */
 void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, int old);
-void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah);
+/* @pid: whose queue pair it leads to, for a name that is several ports now; 0: not known. */
+void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah, uint32_t pid);
+/* The port of this life that process @pid has under that name; 0: nobody has. */
+uint64_t verbs_home(uint64_t address, uint32_t pid);
+/* Of the ports that have that name now, but for the first: for each a process that has it. How many, or -E2BIG. */
+int verbs_homes(uint64_t address, uint32_t *pids, unsigned int room);
+
 /* Where the GID is in this life that the program has at @index; 0 if it has no such one. */
 unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index);
 const struct verbs_port *verbs_port_at(struct ibv_context *context, unsigned int number);
 void verbs_gid_real(union ibv_gid *gid);
 /* The number of the queue pair that the program knows as @qpn at that address, and back; unknown ones stay. */
-uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address);
+uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address, uint32_t *ret_pid); /* *ret_pid: whose it is, if that is known */
 int verbs_qpn_find(uint32_t qpn, uint64_t address, uint32_t *ret_real); /* 1: it has been published */
 /* The same of shared receive queues of extended connections; *ret_pid: whose it is, if that is known. */
 uint32_t verbs_srqn_real(uint32_t number, uint64_t address, uint32_t *ret_pid);

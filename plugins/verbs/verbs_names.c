@@ -67,8 +67,9 @@ static int publish_ports(const struct shadow_device *d)
 
 	for (unsigned int i = 1; !r && i <= d->ports; i++) {
 		const struct verbs_port *p = &d->port[i];
-		struct port_name name = { .lid = p->real_lid, .virtual_lid = p->virtual_lid, .gid = p->real_gid[0],
-					  .address = p->virtual_lid, .port = verbs_port_address(p, 0) };
+		struct port_name name = { .lid = p->real_lid, .virtual_lid = p->virtual_lid, .gid = p->real_gid[0], .pid = fermata_pid(),
+					  .address = p->virtual_lid, .port = verbs_port_address(p, 0),
+					  .home = p->real_lid ? p->real_lid : verbs_gid_address(&p->real_gid[0]) };
 
 		if (name.address)
 			r = fermata_publish(name_port, sizeof(name_port), &name, sizeof(name));
@@ -211,16 +212,33 @@ int verbs_fabric_publish(void)
 	return r;
 }
 
-static int port_learn(const struct port_name *name)
+/* What is called @real in this life is called so by the program. */
+static int real_is_known(uint64_t real, const struct port_name *name)
+{
+	struct entry *e;
+
+	table_each(e, verbs_real_ports, real) {
+		const struct port_name *known = (const struct port_name *)(uintptr_t)e->value;
+
+		if (known->address == name->address && known->home == name->home)
+			return 1;
+	}
+	return 0;
+}
+
+/* @pid: who has that port under the name, others having another one; 0: whoever has no other. */
+static int port_learn(const struct port_name *name, uint32_t pid)
 {
 	struct port_name *kept = fermata_alloc(sizeof(*kept));
 	uint64_t real = name->address >> 63 ? verbs_gid_address(&name->gid) : name->lid;
-	int r;
+	int r, again = real_is_known(real, name);
 
 	if (!kept)
 		return -ENOMEM;
 	*kept = *name;
-	r = table_add(&verbs_ports, name->address, (uintptr_t)kept, 0, 0);
+	r = table_add(&verbs_ports, name->address, (uintptr_t)kept, 0, pid);
+	if (again)
+		return r;
 	if (!r)
 		r = table_add(&verbs_real_ports, real, (uintptr_t)kept, 0, 0);
 	if (!r && name->lid && !name->virtual_lid) /* a LID that the program never had */
@@ -235,12 +253,17 @@ static int learn_ports(void)
 	int r = 0;
 
 	for (unsigned int i = 0; !r && (name = fermata_resolve(name_port, sizeof(name_port), i, &len)); i++) {
-		struct entry *e, *known = NULL;
+		struct entry *e;
+		int known = 0, same = 0;
 
-		table_each(e, verbs_ports, name->address)
-			known = e;
-		if (!known && len == sizeof(*name)) /* all processes of a host say the same */
-			r = port_learn(name);
+		if (len != sizeof(*name))
+			continue;
+		table_each(e, verbs_ports, name->address) {
+			known = 1;
+			same |= ((const struct port_name *)(uintptr_t)e->value)->home == name->home && (!e->pid || e->pid == name->pid);
+		}
+		if (!same) /* all processes of a host say the same */
+			r = port_learn(name, known ? name->pid : 0);
 	}
 	return r;
 }

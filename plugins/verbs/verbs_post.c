@@ -121,12 +121,16 @@ void verbs_remote_real(const struct shadow_qp *qp, struct ibv_send_wr *wr)
 void verbs_ud_real(struct ibv_send_wr *wr)
 {
 	struct shadow_ah *ah = shadow_ah(wr->wr.ud.ah);
+	uint32_t pid = 0;
 
 	if (!wr->wr.ud.ah)
 		return;
 	wr->wr.ud.ah = ah->real;
-	if (verbs_moved)
-		wr->wr.ud.remote_qpn = verbs_qpn_real(wr->wr.ud.remote_qpn, verbs_address(&ah->attr));
+	if (!verbs_moved)
+		return;
+	wr->wr.ud.remote_qpn = verbs_qpn_real(wr->wr.ud.remote_qpn, verbs_address(&ah->attr), &pid);
+	if (unlikely(ah->more))
+		wr->wr.ud.ah = verbs_ah_to(ah, pid);
 }
 
 /* Records and prepares one; how many sges of @sges it took, or -errno. */

@@ -220,7 +220,18 @@ struct shadow_ah {
 	char behind[40];
 	struct ibv_ah *real;
 	struct ibv_ah_attr attr; /* as the program said it */
+	struct verbs_ah_more *more; /* a name that several ports have now: to the others of them */
 	struct list link;
+};
+
+#define VERBS_HOMES 64u /* hosts that processes of one host can be on after a restart */
+
+struct verbs_ah_more {
+	unsigned int count;
+	struct {
+		uint64_t home;
+		struct ibv_ah *real;
+	} to[VERBS_HOMES - 1];
 };
 
 /* That a queue pair is a member of. */

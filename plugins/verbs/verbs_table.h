@@ -30,9 +30,10 @@ extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 struct port_name {
 	uint64_t address;
 	uint64_t port; /* the first of its addresses: those of a port have it in common */
+	uint64_t home; /* the port of this life: its LID, or its first GID's address */
 	uint16_t lid;  /* 0: the port has none in this life, and is addressed by its GID */
 	uint16_t virtual_lid;
-	uint16_t reserved[2];
+	uint32_t pid; /* who says so */
 	union ibv_gid gid, virtual_gid;
 };
 

@@ -31,7 +31,7 @@ static union ibv_gid gid_of(uint8_t last)
 /* The port of the old host @n is now the one with LID 9 and GID 9. */
 static void publish_port(uint16_t lid, uint8_t last)
 {
-	struct port_name name = { .lid = 9, .virtual_lid = lid, .gid = gid_of(9), .address = lid, .port = lid };
+	struct port_name name = { .lid = 9, .virtual_lid = lid, .gid = gid_of(9), .address = lid, .port = lid, .home = 9 };
 
 	assert_int_equal(fermata_publish("verbs/port", sizeof("verbs/port"), &name, sizeof(name)), 0);
 	name.virtual_gid = gid_of(last);
@@ -51,6 +51,7 @@ static void test_same_number(void **state)
 	static const struct { uint32_t pid; uint16_t lid; uint8_t last; } host[] = { { 101, 21, 1 }, { 202, 22, 2 } };
 	union ibv_gid gid, told;
 	uint16_t lid = 0;
+	uint32_t pid = 0;
 
 	fake_host_init(1);
 	for (int i = 0; i < 2; i++) {
@@ -67,7 +68,8 @@ static void test_same_number(void **state)
 		assert_int_equal(verbs_peer_virtual(NUMBER, host[i].pid, &lid, &gid), 1);
 		assert_int_equal(lid, host[i].lid);
 		assert_memory_equal(&gid, &told, sizeof(gid));
-		assert_int_equal(verbs_qpn_real(NUMBER, lid), 0x5000 + host[i].pid);
+		assert_int_equal(verbs_qpn_real(NUMBER, lid, &pid), 0x5000 + host[i].pid);
+		assert_int_equal(pid, host[i].pid);
 	}
 	/* Of nobody, or of somebody who has none of that number, nothing is told. */
 	assert_int_equal(verbs_peer_virtual(NUMBER, 0, &lid, &gid), 0);
@@ -75,9 +77,37 @@ static void test_same_number(void **state)
 	assert_int_equal(verbs_peer_virtual(NUMBER + 1, 101, &lid, &gid), 0);
 }
 
+/* The port of one old host is two now: a process of each says what its name means. */
+static void test_one_name(void **state)
+{
+	static const struct { uint32_t pid; uint16_t lid; } process[] = { { 101, 31 }, { 102, 31 }, { 202, 32 }, { 203, 32 } };
+	struct verbs_port own = { 0 };
+	uint32_t pids[4];
+
+	fake_host_init(1);
+	for (int i = 0; i < 4; i++) {
+		struct port_name name = { .lid = process[i].lid, .virtual_lid = 21, .address = 21, .port = 21, .home = process[i].lid, .pid = process[i].pid };
+
+		assert_int_equal(fermata_publish("verbs/port", sizeof("verbs/port"), &name, sizeof(name)), 0);
+	}
+	fermata_ask("verbs/port", sizeof("verbs/port"));
+	fake_host_barrier();
+	assert_int_equal(verbs_fabric_learn(), 0);
+	for (int i = 0; i < 4; i++) {
+		struct ibv_ah_attr ah = { .dlid = 21 };
+
+		verbs_ah_real(&own, &ah, process[i].pid);
+		assert_int_equal(ah.dlid, process[i].lid);
+		assert_int_equal(verbs_home(21, process[i].pid), process[i].lid);
+	}
+	assert_int_equal(verbs_homes(21, pids, 4), 1);
+	assert_int_equal(verbs_homes(21, pids, 0), -E2BIG);
+	assert_int_equal(verbs_homes(22, pids, 4), 0);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number), cmocka_unit_test(test_one_name) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
