@@ -32,6 +32,7 @@ PROGRAMS = [
     ([HERE / 'verbs_unreliable', '-r', '1', '-q', '2', '-U', '-s', '2000'], ['-n', '600']),
 ]
 ALONE = [HERE / 'verbs_direct', '-g', '1', '-n', '4000']  # in a process of its own
+SPLIT = PROGRAMS[:5]  # those that keep no connection of TCP
 AS_ROOT = [PROGRAMS[i] for i in (1, 3, 4, 9, 14, 17)]
 
 
