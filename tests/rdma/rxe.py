@@ -6,6 +6,7 @@ from pathlib import Path
 from pairs import Pair, check_text, name_of
 
 HERE = Path(__file__).resolve().parent
+ADDRESS = '10.77.0.1'  # rxe0's
 RC, UC, UD = (['-d', 'rxe0', '-g', '1', '-c', '-s', '1024'] for _ in range(3))
 TIMED = ['-D', '2', '-f', '0']  # perftest ends by itself after that many seconds
 PERF = ['-d', 'rxe0', '-x', '1', '-F']
