@@ -16,3 +16,4 @@ void verbs_cm_answer_virtual(int fd, const void *command, size_t n);
 int verbs_cm_hosts_note(void);
 int verbs_cm_hosts_publish(void);
 void verbs_cm_hosts_tell(void);
+int verbs_cm_hosts_together(void); /* in RECONNECT: no process of the job has come back in another part */

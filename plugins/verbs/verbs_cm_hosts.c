@@ -4,7 +4,12 @@
  * addresses that they know. Each process publishes those that its own host has had in its lives ("verbs/host"), each learns all of them, and softrdma
  * takes them for this host's (softrdma/cm_here.c); so do those that are begun after it (fermata_names_keep). Owns the two lists. Written while the program
  * stands still, or by its first look for a device.
+ *
+ * Where a job comes back in parts (fermata restart --part), hosts of another part are no longer here, and who has rdma_cm channels is refused: what stands between two processes there
+ * is made again within one host only. A part is known by its pid namespace.
  */
+#include <sys/stat.h>
+
 #include "plugins/verbs/verbs_cm.h"
 
 #define ADDRESS 16
@@ -15,7 +20,20 @@ struct hosts {
 };
 
 static struct hosts own, all;
-static const char name_host[] = "verbs/host";
+static const char name_host[] = "verbs/host", name_part[] = "verbs/part";
+
+struct host_name {
+	uint8_t address[ADDRESS];
+	uint64_t part;
+};
+
+static uint64_t part(void)
+{
+	struct stat st = { 0 };
+
+	RAW4(SYS_newfstatat, AT_FDCWD, "/proc/thread-self/ns/pid", &st, 0);
+	return st.st_ino;
+}
 
 static int hosts_add(struct hosts *h, const void *address)
 {
@@ -49,21 +67,39 @@ int verbs_cm_hosts_note(void)
 
 int verbs_cm_hosts_publish(void)
 {
-	int r = 0;
+	struct host_name name = { .part = part() };
+	int r = fermata_publish(name_part, sizeof(name_part), &name.part, sizeof(name.part));
 
-	for (uint32_t i = 0; !r && i < own.count; i++)
-		r = fermata_publish(name_host, sizeof(name_host), own.address[i], ADDRESS);
+	for (uint32_t i = 0; !r && i < own.count; i++) {
+		memcpy(name.address, own.address[i], ADDRESS);
+		r = fermata_publish(name_host, sizeof(name_host), &name, sizeof(name));
+	}
+	if (!r)
+		r = fermata_ask(name_part, sizeof(name_part));
 	return r ? r : fermata_ask(name_host, sizeof(name_host));
+}
+
+int verbs_cm_hosts_together(void)
+{
+	uint64_t here = part();
+	const void *other;
+	size_t len;
+
+	for (unsigned int i = 0; (other = fermata_resolve(name_part, sizeof(name_part), i, &len)); i++)
+		if (len == sizeof(here) && memcmp(other, &here, sizeof(here)) != 0)
+			return 0;
+	return 1;
 }
 
 int verbs_cm_hosts_learn(void)
 {
-	const void *address;
+	const struct host_name *name;
+	uint64_t here = part();
 	size_t len;
 	int r = 0;
 
-	for (unsigned int i = 0; !r && (address = fermata_resolve(name_host, sizeof(name_host), i, &len)); i++)
-		r = len == ADDRESS ? hosts_add(&all, address) : 0;
+	for (unsigned int i = 0; !r && (name = fermata_resolve(name_host, sizeof(name_host), i, &len)); i++)
+		r = len == sizeof(*name) && name->part == here ? hosts_add(&all, name->address) : 0;
 	return r;
 }
 

@@ -92,6 +92,8 @@ static int join(int accept)
 
 int verbs_cm_reconnect(void)
 {
+	if (saved && !verbs_cm_hosts_together())
+		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm channels, with which a job comes back in one part only (--part)", fermata_pid());
 	verbs_cm_hosts_tell();
 	return join(0);
 }
