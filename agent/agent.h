@@ -138,6 +138,10 @@ void agent_restarted(void); /* the checkpoint thread comes back to life; never f
 /* ---- environment.c ---- */
 void environment_init(void); /* in the constructor, before the program could change its environment */
 void environment_restarted(void);
+
+/* ---- limits.c ---- */
+void limits_note(void);	     /* QUIESCE */
+void limits_restarted(void); /* what wants those of `fermata restart` is done */
 char *environment_entry(char *entry); /* as a program that is begun now has to get it */
 
 /* ---- pending.c: signals that wait for the process or a thread of it ---- */

@@ -98,6 +98,7 @@ static int quiesce(void)
 {
 	int r = refuse_timers();
 
+	limits_note();
 	if (!r)
 		r = memory_publish_shared();
 	for (const struct fermata_plugin *const *p = agent_plugins; *p && !r; p++)
@@ -182,6 +183,7 @@ static void restart_done(void)
 		if ((*p)->restarted)
 			(*p)->restarted();
 	sysv_restarted();
+	limits_restarted();
 	records_free();
 	names_clear();
 	agent.drop_rights = agent.own_credentials = agent.restart.caps;

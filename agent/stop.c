@@ -377,5 +377,6 @@ int stop_init(void)
 		return -errno;
 	if ((r = mask_all()) < 0)
 		return r;
+	stop_setxid_forget();
 	return raw_sigprocmask(SIG_UNBLOCK, &left, NULL); /* libc's own would leave SIGSETXID out */
 }

@@ -44,11 +44,21 @@ void stop_setxid_pass(int sig, siginfo_t *info, void *context)
 		((void (*)(int, siginfo_t *, void *))before.handler)(sig, info, context);
 }
 
-void stop_setxid_taken(void)
+static void take_out(int sig)
 {
-	const uint64_t set = bit(agent.signal);
+	const uint64_t set = bit(sig);
 	static const struct timespec now;
 
 	while (RAW4(SYS_rt_sigtimedwait, &set, NULL, &now, RAW_SIGSET_SIZE) > 0)
 		;
+}
+
+void stop_setxid_taken(void)
+{
+	take_out(agent.signal);
+}
+
+void stop_setxid_forget(void)
+{
+	take_out(LIBC_SIGNAL_SETXID);
 }

@@ -9,3 +9,4 @@ bool stop_setxid_needed(int tid);      /* the thread blocks our signal, and not 
 int stop_setxid_take(void);	       /* SIGSETXID calls our handler from now on; 0 or -errno */
 void stop_setxid_pass(int sig, siginfo_t *info, void *context); /* in our handler: a SIGSETXID that is not of ours */
 void stop_setxid_taken(void);	       /* in our handler: by one that is */
+void stop_setxid_forget(void);	       /* behind an exec: what was asked of the image before */

@@ -44,6 +44,7 @@ struct restart_process {
 	struct restart_process *parent; /* NULL: a child of the capsule's init */
 	uint32_t helper_tid;		/* first of its PLAN_EAGER_MAX spare thread ids */
 	uint32_t carrier_pid;		/* spare: of the short-lived process that forks an orphan into its session */
+	bool ended;			/* a root, as init sees it: the number may be somebody else's by now */
 };
 
 /* Shared memory, mapped by one or several processes: made once, inherited by all. */

@@ -59,17 +59,19 @@ static int mount_proc(void)
 	return 0;
 }
 
-static bool is_root(const struct restart *r, pid_t pid)
+/* A root of the tree that lives, or NULL. */
+static struct restart_process *find_root(const struct restart *r, pid_t pid)
 {
 	for (size_t i = 0; i < r->count; i++)
 		if ((pid_t)r->processes[i].info->pid == pid)
-			return !r->processes[i].parent;
-	return false;
+			return r->processes[i].parent || r->processes[i].ended ? NULL : &r->processes[i];
+	return NULL;
 }
 
 /* False when nobody is left. */
 static bool reap(const struct restart *r, int socket)
 {
+	struct restart_process *root;
 	int status;
 
 	for (;;) {
@@ -77,8 +79,10 @@ static bool reap(const struct restart *r, int socket)
 
 		if (pid <= 0)
 			return pid == 0 || errno == EINTR;
-		if (!is_root(r, pid))
+		root = find_root(r, pid);
+		if (!root)
 			continue;
+		root->ended = !WIFSTOPPED(status);
 		if (WIFSTOPPED(status))
 			tell(socket, CAPSULE_STOPPED, pid, WSTOPSIG(status));
 		else
@@ -86,13 +90,16 @@ static bool reap(const struct restart *r, int socket)
 	}
 }
 
-/* From the terminal, a signal goes to whole process groups: to those that the terminal itself has not reached. */
+/*
+ * From the terminal, a signal goes to whole process groups: to those that the terminal itself has not reached. Where anybody may have the number of
+ * a root that has ended, its group gets none either.
+ */
 static void pass_on(const struct restart *r, int sig, bool from_terminal)
 {
 	for (size_t i = 0; i < r->count; i++) {
 		const struct image_process *p = r->processes[i].info;
 
-		if (r->processes[i].parent)
+		if (r->processes[i].parent || (r->processes[i].ended && (!from_terminal || !r->capsule)))
 			continue;
 		if (!from_terminal)
 			kill((pid_t)p->pid, sig);

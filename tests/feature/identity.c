@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Who a process is: its ids, those of its threads and child, its name, directory, environment, and what /proc says. */
+/* Who a process is: its ids, those of its threads and child, its name, directory, environment, limits, and what /proc says. */
 #include "feature.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -73,6 +74,30 @@ static void pthreads_check(pthread_t t)
 	CHECK(kill(child, 0) == 0);
 }
 
+static const struct {
+	int which;
+	rlim_t soft;
+} limits[] = { { RLIMIT_STACK, 5 << 20 }, { RLIMIT_FSIZE, 1ul << 40 }, { RLIMIT_NOFILE, 1000 } };
+
+static void limits_set(void)
+{
+	struct rlimit l;
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+		CHECK(getrlimit(limits[i].which, &l) == 0);
+		l.rlim_cur = limits[i].soft;
+		CHECK(setrlimit(limits[i].which, &l) == 0);
+	}
+}
+
+static void limits_check(void)
+{
+	struct rlimit l;
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+		CHECK(getrlimit(limits[i].which, &l) == 0 && l.rlim_cur == limits[i].soft);
+}
+
 static void family(void)
 {
 	child = fork();
@@ -97,6 +122,7 @@ int main(int argc, char **argv)
 	CHECK(setenv("FEATURE_ENV", "kept", 1) == 0);
 	umask(mask);
 	signal(SIGUSR1, hit);
+	limits_set();
 	family();
 	CHECK(pthread_barrier_init(&started, NULL, 2) == 0);
 	CHECK(pthread_create(&t, NULL, thread, NULL) == 0);
@@ -105,6 +131,7 @@ int main(int argc, char **argv)
 	do {
 		CHECK(getpid() == main_pid && gettid() == main_pid);
 		CHECK(getpgrp() == group && getsid(0) == session && getpgid(child) == group);
+		limits_check();
 		CHECK(getcwd(now, sizeof(now)) && strcmp(now, cwd) == 0);
 		memset(exe_now, 0, sizeof(exe_now));
 		CHECK(readlink("/proc/self/exe", exe_now, sizeof(exe_now) - 1) > 0 && strcmp(exe, exe_now) == 0);
