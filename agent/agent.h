@@ -138,11 +138,11 @@ void agent_restarted(void); /* the checkpoint thread comes back to life; never f
 /* ---- environment.c ---- */
 void environment_init(void); /* in the constructor, before the program could change its environment */
 void environment_restarted(void);
+char *environment_entry(char *entry); /* as a program that is begun now has to get it */
 
 /* ---- limits.c ---- */
 void limits_note(void);	     /* QUIESCE */
 void limits_restarted(void); /* what wants those of `fermata restart` is done */
-char *environment_entry(char *entry); /* as a program that is begun now has to get it */
 
 /* ---- pending.c: signals that wait for the process or a thread of it ---- */
 /* The signals of line @name ("ShdPnd", "SigPnd", "SigBlk") of thread @tid's status (0: the caller's); 0 if it is gone. One thread at a time. */
