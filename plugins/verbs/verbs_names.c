@@ -10,14 +10,6 @@
 struct table *verbs_lkeys, *verbs_rkeys, *verbs_qpns, *verbs_ports, *verbs_real_qpns, *verbs_real_ports;
 struct table *verbs_windows, *verbs_srqns;
 
-struct qp_chunk {
-	uint32_t pid, count;
-	struct {
-		uint32_t virtual, real;
-		uint64_t address;
-	} qp[63];
-};
-
 struct mr_chunk {
 	uint32_t pid, count;
 	struct {

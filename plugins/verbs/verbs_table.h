@@ -27,6 +27,15 @@ extern struct table *verbs_windows HIDDEN;
 /* By the names of this life; a port's is its LID or its GID's address. */
 extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 
+/* The value of the name "verbs/qp", and of "verbs/srq". */
+struct qp_chunk {
+	uint32_t pid, count;
+	struct {
+		uint32_t virtual, real;
+		uint64_t address;
+	} qp[63];
+};
+
 struct port_name {
 	uint64_t address;
 	uint64_t port; /* the first of its addresses: those of a port have it in common */

@@ -14,15 +14,6 @@
 
 #define NUMBER 0x1234u
 
-/* As plugins/verbs/verbs_names.c publishes it. */
-struct qp_chunk {
-	uint32_t pid, count;
-	struct {
-		uint32_t virtual, real;
-		uint64_t address;
-	} qp[63];
-};
-
 static union ibv_gid gid_of(uint8_t last)
 {
 	return (union ibv_gid){ .raw = { 0xfe, 0x80, [8] = 2, [15] = last } };
