@@ -105,7 +105,8 @@ static void await_turn(struct restorer *r, uint32_t tid)
 	struct plan_turns *turns = r->turns;
 	uint32_t seen;
 
-	while (turns->ids[seen = __atomic_load_n(&turns->turn, __ATOMIC_ACQUIRE)] != tid)
+	/* Behind the last: somebody has given up, and all are about to be ended. */
+	while ((seen = __atomic_load_n(&turns->turn, __ATOMIC_ACQUIRE)) >= turns->count || turns->ids[seen] != tid)
 		raw_futex(&turns->turn, FUTEX_WAIT, seen, NULL, 0);
 }
 
