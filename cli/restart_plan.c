@@ -393,13 +393,14 @@ static int open_restorer(struct building *b)
 /*
  * In a capsule the restorer is a program, which may make /proc/self/exe another. Elsewhere that is not allowed: there the program itself is exec'd, and before
  * the linker has loaded anything of it, it loads the restorer, as a library that wants to watch it (rtld-audit(7)). The linker's
- * own rseq area would be gone with it, while the kernel writes to it.
+ * own rseq area would be gone with it, while the kernel writes to it. A linker that could not load the restorer says so and goes on with the program: it would begin anew,
+ * with arguments that are not its own. So it is told to list what it would load, and end.
  */
 static void become_restorer(const struct building *b, int plan_fd)
 {
 	const struct restart *r = b->restart;
 	char plan[16], image[16], audit[64];
-	char *argv[] = { "restorer", plan, image, NULL }, *none[] = { NULL }, *watched[] = { audit, "GLIBC_TUNABLES=glibc.pthread.rseq=0", NULL };
+	char *argv[] = { "restorer", plan, image, NULL }, *none[] = { NULL }, *watched[] = { audit, "LD_TRACE_LOADED_OBJECTS=1", "GLIBC_TUNABLES=glibc.pthread.rseq=0", NULL };
 
 	snprintf(plan, sizeof(plan), "%d", plan_fd);
 	snprintf(image, sizeof(image), "%d", dup(image_fd(b->process->image)));
