@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Hosts that are network namespaces, and what lies between them.
 
-`Hosts` makes them, in a user namespace of its own, so that anybody can. They are joined by a pair of virtual interfaces, or by a
+`Hosts` makes them, in a user namespace of its own (several.enter), so that anybody can. They have their network for themselves and the
+rest in common; several.Hosts are more apart. They are joined by a pair of virtual interfaces, or by a
 *wire*: a process that carries packets from one to the other with a delay, loses some, and can be cut. (The kernel's own
 way, tc netem, is often not there; the wire needs /dev/net/tun alone.)
 
@@ -20,34 +21,13 @@ import subprocess
 import sys
 import time
 
+from several import ADDRESS, NoHosts, ip
+
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454ca, 1, 0x1000
 PORT = 24576
-ADDRESS = ['10.77.0.1', '10.77.0.2']
 ADDRESS6 = ['fd77::4d:1', 'fd77::4d:2']
-
-
-class NoHosts(Exception):
-    pass
-
-
-def enter_user_namespace():
-    """The calling script begins again as root of a user namespace; NoHosts where that cannot be."""
-    if os.environ.get('SOFTRDMA_TEST_INSIDE') == str(os.getpid()):
-        return
-    probe = subprocess.run(['unshare', '-Urn', 'true'], capture_output=True, text=True)
-    if probe.returncode:
-        raise NoHosts(f'no user namespace with a network: {probe.stderr.strip()}')
-    os.environ['SOFTRDMA_TEST_INSIDE'] = str(os.getpid())
-    os.execvp('unshare', ['unshare', '-Urn', sys.executable, *sys.argv])
-
-
-def ip(*argv, inside=None):
-    front = ['nsenter', '-t', str(inside), '-n'] if inside else []
-    result = subprocess.run([*front, 'ip', *map(str, argv)], capture_output=True, text=True)
-    if result.returncode:
-        raise NoHosts(f'ip {" ".join(map(str, argv))}: {result.stderr.strip()}')
 
 
 class Hosts:
