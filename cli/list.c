@@ -31,6 +31,7 @@ struct entry {
 	size_t processes;
 	long long bytes;
 	char time[32], path[JOB_PATH_MAX + 32];
+	json_t *hosts; /* names of those that it has processes of, or NULL */
 };
 
 /* "12": complete; ".12.partial": not. */
@@ -67,6 +68,21 @@ static long long list_size(const char *path, size_t *ret_images)
 	return bytes;
 }
 
+/* The manifest may name one whose processes had all ended. */
+static json_t *list_hosts(json_t *m)
+{
+	json_t *images = json_object_get(m, "images"), *list = json_array(), *name;
+	size_t host, i;
+
+	json_array_foreach(json_object_get(m, "hosts"), host, name)
+		for (i = 0; i < json_array_size(images); i++)
+			if (json_integer_value(json_object_get(json_array_get(images, i), "host")) == (json_int_t)host) {
+				json_array_append(list, name);
+				break;
+			}
+	return list;
+}
+
 static void list_describe(struct entry *e)
 {
 	char manifest[sizeof(e->path) + 16];
@@ -82,6 +98,7 @@ static void list_describe(struct entry *e)
 		e->processes = json_array_size(json_object_get(m, "images"));
 	else
 		e->complete = false;
+	e->hosts = list_hosts(m);
 	json_decref(m);
 }
 
@@ -121,6 +138,16 @@ static int list_read(const char *dir, struct entry **ret, size_t *ret_count)
 	return 0;
 }
 
+/* Where there are several. */
+static void list_print_hosts(const struct entry *e)
+{
+	size_t several = json_array_size(e->hosts);
+
+	for (size_t i = 0; several > 1 && i < several; i++)
+		printf("%s%s", i ? ", " : ", on ", json_string_value(json_array_get(e->hosts, i)));
+	putchar('\n');
+}
+
 static void list_print(const struct entry *e, size_t count)
 {
 	char size[32];
@@ -129,8 +156,9 @@ static void list_print(const struct entry *e, size_t count)
 		printf("%10s  %-20s  %9s  %10s  %s\n", "CHECKPOINT", "TIME", "PROCESSES", "ON DISK", "STATE");
 	for (size_t i = 0; i < count; i++) {
 		size_format((double)e[i].bytes, size, sizeof(size));
-		printf("%10lu  %-20s  %9zu  %10s  %s\n", e[i].number, e[i].time, e[i].processes, size,
+		printf("%10lu  %-20s  %9zu  %10s  %s", e[i].number, e[i].time, e[i].processes, size,
 		       e[i].complete ? "complete" : "not complete");
+		list_print_hosts(&e[i]);
 	}
 }
 
@@ -139,10 +167,10 @@ static void list_print_json(const struct entry *e, size_t count)
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < count; i++)
-		json_array_append_new(list, json_pack("{s:I, s:s, s:I, s:I, s:b, s:s}", "checkpoint",
+		json_array_append_new(list, json_pack("{s:I, s:s, s:I, s:I, s:b, s:s, s:O}", "checkpoint",
 						      (json_int_t)e[i].number, "time", e[i].time, "processes",
 						      (json_int_t)e[i].processes, "disk_bytes", (json_int_t)e[i].bytes,
-						      "complete", e[i].complete, "path", e[i].path));
+						      "complete", e[i].complete, "path", e[i].path, "hosts", e[i].hosts));
 	json_dumpf(list, stdout, JSON_INDENT(2));
 	putchar('\n');
 	json_decref(list);
@@ -177,6 +205,8 @@ int cmd_list(int argc, char **argv)
 		list_print_json(entries, count);
 	else
 		list_print(entries, count);
+	for (size_t i = 0; i < count; i++)
+		json_decref(entries[i].hosts);
 	free(entries);
 	if (!count)
 		log_error("%s: no checkpoint there; a job's directory is needed (fermata status names it)", dir);

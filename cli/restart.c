@@ -62,7 +62,8 @@ int restart_exit_status(int worst, size_t roots)
 
 static const char restart_help[] =
 	"Usage: fermata restart [--rdma WHICH] [--files WHAT] [--on-failure restart|none] [--restarts N] [--on-signal SIG]\n"
-	"                       [--capsule WHETHER] [--part PID[,PID..]] [--no-verify] [--pause[=PID] | --gdb PID] CHECKPOINT\n"
+	"                       [--capsule WHETHER] [--host NAME[,NAME..] | --hosts FILE | --part PID[,PID..]] [--no-verify]\n"
+	"                       [--pause[=PID] | --gdb PID] CHECKPOINT\n"
 	"Brings a job back from a checkpoint's directory, or from the newest one in a job's directory, and stays\n"
 	"in the foreground for it: standard input and output, signals and exit status are the programs'.\n"
 	"  --rdma WHICH  the RDMA device from now on: auto, system or soft (default: as the job was launched)\n"
@@ -73,10 +74,13 @@ static const char restart_help[] =
 	"  --on-signal SIG  at this signal: take a checkpoint, end the job, exit with 99; or none (default: the job's)\n"
 	"  --capsule WHETHER  with namespaces of its own: yes; no: among all processes of this host, with the ids of then if\n"
 	"                nobody has them; auto: yes where it is allowed (default)\n"
+	"  --host NAMES  only the processes of these hosts of the job; others of this command, elsewhere, bring back the rest\n"
+	"  --hosts FILE  each host of the job where FILE says, by ssh; lines: NAME [MACHINE]\n"
 	"  --part PIDS   only these processes and all below them; others of this command, on other networks, bring back the rest\n"
 	"  --no-verify   do not check the memory in the images, only their structure\n"
 	"  --pause[=PID] stop process PID of the job, or all, before they run on, and say how to debug them\n"
 	"  --gdb PID     stop process PID before it runs on, with gdb on it in the foreground\n"
+	"A job that had several hosts comes back here with namespaces for each of them; a PID that two of them have is HOST:PID.\n"
 	"Exit status: the programs' own; 2 usage or the job is running; 3 nothing to restart;\n"
 	"5 cannot restart here (each reason is said); 6 image damaged; 99 checkpointed upon the signal, please requeue.\n";
 
@@ -88,6 +92,9 @@ static const struct option restart_long[] = {
 	{ "restarts", required_argument, NULL, 'N' },
 	{ "on-signal", required_argument, NULL, 's' },
 	{ "part", required_argument, NULL, 'P' },
+	{ "host", required_argument, NULL, 'H' },
+	{ "conducted", no_argument, NULL, 'C' }, /* by restart_hosts.c, from another machine */
+	{ "hosts", required_argument, NULL, 'W' },
 	{ "verify", no_argument, NULL, 'v' },
 	{ "no-verify", no_argument, NULL, 'n' },
 	{ "pause", optional_argument, NULL, 'p' },
@@ -95,18 +102,6 @@ static const struct option restart_long[] = {
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
-
-/* A pid, or 0. */
-static uint32_t read_pid(const char *text)
-{
-	char *end;
-	unsigned long pid = strtoul(text, &end, 10);
-
-	if (*text >= '1' && *text <= '9' && !*end && pid <= INT_MAX)
-		return (uint32_t)pid;
-	warnx("%s is not a process id", text);
-	return 0;
-}
 
 static int usage(void)
 {
@@ -137,39 +132,32 @@ static int parse(int argc, char **argv, struct restart_command *c)
 		case 'N': c->restarts = optarg; break;
 		case 's': c->on_signal = optarg; break;
 		case 'P': r->part = optarg; break;
+		case 'H': r->host_text = optarg; break;
+		case 'C': r->conducted = true; break;
+		case 'W': r->hosts_file = optarg; break;
 		case 'v': r->verify = true; break;
 		case 'n': r->verify = false; break;
 		case 'p':
 			r->pause_all = !optarg;
-			r->pause_pid = optarg ? read_pid(optarg) : 0;
-			if (optarg && !r->pause_pid)
-				return CLI_USAGE + 1;
+			r->pause_text = optarg;
 			break;
-		case 'g':
-			r->debug_pid = read_pid(optarg);
-			if (!r->debug_pid)
-				return CLI_USAGE + 1;
-			break;
+		case 'g': r->debug_text = optarg; break;
 		case 'h': fputs(restart_help, stdout); return CLI_OK + 1;
 		default: return usage() + 1;
 		}
 	}
-	if (optind + 1 != argc)
+	if (optind + 1 != argc || (r->host_text && r->hosts_file) || (r->part && (r->host_text || r->hosts_file)))
 		return usage() + 1;
+	if ((r->pause_text && !restart_is_pid(r->pause_text)) || (r->debug_text && !restart_is_pid(r->debug_text)))
+		return CLI_USAGE + 1;
 	c->checkpoint = argv[optind];
 	return 0;
 }
 
-/* The job has come back, and ended: its exit status. @ready gets a byte in between. */
-static int bring_back(void *arg, int ready)
+int restart_one(struct restart *r)
 {
-	struct restart_command *c = arg;
-	struct restart *r = &c->restart;
-	int code = 0;
+	int code = restart_find_images(r);
 
-	r->ready_fd = ready;
-	if (!code)
-		code = restart_find(r, c->checkpoint);
 	if (!code)
 		code = restart_open(r);
 	if (!code)
@@ -184,13 +172,29 @@ static int bring_back(void *arg, int ready)
 		code = restart_check(r);
 	if (!code)
 		code = restart_run(r);
+	return code;
+}
+
+/* The job has come back, and ended: its exit status. @ready gets a byte in between. */
+static int bring_back(void *arg, int ready)
+{
+	struct restart_command *c = arg;
+	struct restart *r = &c->restart;
+	int code;
+
+	r->ready_fd = ready;
+	code = restart_find(r, c->checkpoint);
+	if (!code)
+		code = restart_choose(r);
+	if (!code)
+		code = restart_chosen(r) > 1 || r->hosts_file ? restart_hosts_run(r) : restart_one(r);
 	restart_close(r);
 	return code;
 }
 
 static struct restart_command command_new(void)
 {
-	return (struct restart_command){ .restart = { .verify = true, .log_fd = -1, .gate_fd = -1, .gate_key_fd = -1 } };
+	return (struct restart_command){ .restart = { .verify = true, .log_fd = -1, .gate_fd = -1, .gate_key_fd = -1, .orders_fd = -1 } };
 }
 
 int restart_again(const struct protect *p, int ready)
@@ -209,7 +213,7 @@ int restart_again(const struct protect *p, int ready)
 static void take_protection(struct restart_command *c)
 {
 	struct restart *r = &c->restart;
-	bool alone = r->pause_all || r->pause_pid || r->debug_pid || r->part;
+	bool alone = r->pause_all || r->pause_text || r->debug_text || r->part || r->host_text;
 	struct image_error error;
 	struct manifest *m;
 
@@ -246,6 +250,16 @@ static int take_options(struct restart_command *c)
 	return 0;
 }
 
+/* They come by standard input, which is nothing of the programs'. */
+static void take_orders(struct restart *r)
+{
+	int none = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	r->orders_fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	dup2(none, STDIN_FILENO);
+	close(none);
+}
+
 int cmd_restart(int argc, char **argv)
 {
 	struct restart_command c = command_new(), first;
@@ -261,9 +275,11 @@ int cmd_restart(int argc, char **argv)
 		return code;
 	open_standard();
 	protect_hold(r->on_signal);
+	if (r->conducted)
+		take_orders(r);
 	first = c;
 	p.on_failure = r->on_failure;
 	p.restarts = r->restarts;
 	p.from = c.checkpoint;
-	return p.on_failure || options_signal_number(r->on_signal) ? protect_run(&p) : bring_back(&first, -1);
+	return !r->conducted && (p.on_failure || options_signal_number(r->on_signal)) ? protect_run(&p) : bring_back(&first, -1);
 }

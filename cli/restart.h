@@ -5,6 +5,9 @@
  *   restart.c          the command
  *   restart_session.c  coordinator, capsule, waiting for the job
  *   restart_find.c     which checkpoint, and what it consists of
+ *   restart_choose.c   which of its hosts, and processes by host and pid
+ *   restart_hosts.c    several hosts of a job: a restart for each, in step
+ *   restart_where.c    machines on which hosts come back (--hosts)
  *   restart_check.c    opens the images and says whether they can run here, before anything is touched
  *   restart_part.c     some of the processes only, the others being brought back elsewhere
  *   restart_plan.c     an image becomes a plan for the restorer
@@ -71,7 +74,16 @@ struct restart {
 	bool capsule; /* namespaces of its own; else restart_walk.c */
 	pid_t init;   /* in init and its children: its pid there */
 	const char *capsule_wanted; /* --capsule: auto, yes or no; NULL: auto */
-	uint32_t pause_pid, debug_pid; /* 0: none */
+	const char *pause_text, *debug_text; /* [HOST:]PID as it was given, or NULL */
+	const struct manifest_image *paused, *debugged; /* whom they mean */
+	uint32_t pause_pid, debug_pid; /* 0: none of the processes here */
+	const char *host_text, *hosts_file; /* --host, --hosts, or NULL */
+	bool *chosen; /* by index of the manifest's hosts: it is brought back */
+	size_t host; /* whose processes these are: index in the manifest */
+	bool several; /* the job has more hosts: this is a part of it */
+	bool conducted; /* by a restart of several hosts (restart_hosts.c), who says what concerns them all */
+	int orders_fd;	 /* conducted: signals to be passed on, a byte each; its end is the restart's, and the job's. -1: none */
+	bool background; /* conducted, and the terminal is another's */
 	const char *part; /* --part, or NULL: all processes */
 	size_t parts, part_rank; /* there can be so many parts; which one of them this is. 0: it is the whole job */
 	const char *files; /* --files, or NULL */
@@ -117,11 +129,35 @@ struct capsule_message {
 /* ---- restart_session.c ---- */
 int restart_run(struct restart *r); /* the exit status, ours or the job's, or dies of the job's signal */
 
-/* ---- restart.c ---- of a job of @roots whose first wait status but 0 is @worst: the exit status, or dies of the signal */
+/* ---- restart.c ---- all steps for one host, chosen: the exit status, ours or the job's */
+int restart_one(struct restart *r);
+/* of a job of @roots whose first wait status but 0 is @worst: the exit status, or dies of the signal */
 int restart_exit_status(int worst, size_t roots);
 
 /* ---- restart_find.c ---- 0 or an exit code, the reason said ---- */
 int restart_find(struct restart *r, const char *argument);
+int restart_find_images(struct restart *r); /* of the one host */
+
+/* ---- restart_choose.c ---- */
+bool restart_is_pid(const char *text); /* [HOST:]PID; else it has been said */
+/* The image in the manifest that @text ([HOST:]PID) means, or NULL, said. @option: who asks. */
+const struct manifest_image *restart_choose_process(const struct restart *r, const char *option, const char *text);
+int restart_choose(struct restart *r); /* 0 or an exit code, the reason said */
+size_t restart_chosen(const struct restart *r); /* how many hosts */
+/* The one host from now on: its processes alone are meant, and messages tell of which host they are. */
+void restart_choose_host(struct restart *r, size_t host);
+
+/* ---- restart_hosts.c ---- several hosts: as restart_run() */
+int restart_hosts_run(struct restart *r);
+
+/* ---- restart_where.c ---- */
+struct restart_where { /* of each host of the manifest */
+	char *machine; /* NULL: here */
+};
+int restart_where_read(struct restart *r, struct restart_where **ret); /* 0 or an exit code, the reasons said */
+struct restart_where *restart_where_free(struct restart_where *w, size_t count);
+/* Becomes the command that brings host @host back on @machine, with the coordinator at @address. Returns only on failure, said. */
+void restart_where_exec(const struct restart *r, size_t host, const char *machine, const char *address);
 
 /* ---- restart_check.c ---- all answer 0 or an exit code, the reasons said ---- */
 int restart_open(struct restart *r);  /* opens the images and checks all but the memory in them */

@@ -5,6 +5,8 @@
  *   restart --fork--> builder: unshares --"unshared"--> restart writes the id maps --"mapped"-->
  *   builder: sets the clocks, clones init as restart's own child (CLONE_PARENT), ends
  *
+ * Where the job had several hosts there is a UTS namespace as well, with the node name of the host: by that, and a pid, the job knows its processes.
+ *
  * The maps are written from outside, where a root has its rights; a root who may make the other namespaces, but no user namespace, does without maps.
  * Init is pid 1 of the capsule (restart_init.c). Where namespaces are refused there is no capsule: init is a child of `fermata restart` like
  * any other, and restart_walk.c tells how the ids come back then.
@@ -85,13 +87,28 @@ static int write_maps(pid_t builder)
 	return err;
 }
 
+/* What the kernel adds to a clock of its own for us: where we are in a time namespace already, offsets are none to what we see. */
+static int64_t read_offset(const char *name)
+{
+	FILE *f = fopen("/proc/self/timens_offsets", "re");
+	long long seconds, ns, found = 0;
+	char of[32];
+
+	while (f && fscanf(f, "%31s %lld %lld", of, &seconds, &ns) == 3)
+		if (!strcmp(of, name))
+			found = seconds * NS_PER_S + ns;
+	if (f)
+		fclose(f);
+	return found;
+}
+
 static int set_clock(FILE *f, const char *name, clockid_t clock, uint64_t want)
 {
 	struct timespec now;
 	int64_t offset, seconds;
 
 	clock_gettime(clock, &now);
-	offset = (int64_t)want - (now.tv_sec * NS_PER_S + now.tv_nsec);
+	offset = read_offset(name) + (int64_t)want - (now.tv_sec * NS_PER_S + now.tv_nsec);
 	seconds = offset / NS_PER_S - (offset % NS_PER_S < 0);
 	return fprintf(f, "%s %lld %lld\n", name, (long long)seconds, (long long)(offset - seconds * NS_PER_S));
 }
@@ -150,17 +167,17 @@ static void explain_unshare(int err)
 		      " kernel.apparmor_restrict_unprivileged_userns=0");
 }
 
-/* 0, or -errno. @ret_user: with a user namespace, whose ids have to be mapped. */
-static int make_namespaces(bool *ret_user)
+/* 0, or -errno. @more: besides those of every capsule. @ret_user: with a user namespace, whose ids have to be mapped. */
+static int make_namespaces(int more, bool *ret_user)
 {
 	int err;
 
 	*ret_user = true;
-	if (unshare(NAMESPACES) == 0)
+	if (unshare(NAMESPACES | more) == 0)
 		return 0;
 	err = -errno;
 	*ret_user = false;
-	return unshare(NAMESPACES & ~CLONE_NEWUSER) == 0 ? 0 : err;
+	return unshare((NAMESPACES | more) & ~CLONE_NEWUSER) == 0 ? 0 : err;
 }
 
 static int builder_main(struct restart *r, int socket, int sync)
@@ -169,7 +186,7 @@ static int builder_main(struct restart *r, int socket, int sync)
 	int32_t init;
 	bool user;
 	char byte;
-	int err = make_namespaces(&user);
+	int err = make_namespaces(r->several ? CLONE_NEWUTS : 0, &user);
 
 	if (err) {
 		explain_unshare(err);
@@ -286,7 +303,7 @@ static int try_inside(void)
 static int try_namespaces(void)
 {
 	bool user;
-	int err = make_namespaces(&user), status;
+	int err = make_namespaces(0, &user), status;
 	pid_t init;
 
 	if (err)

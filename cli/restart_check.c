@@ -62,6 +62,7 @@ void restart_close(struct restart *r)
 	manifest_free(r->manifest);
 	free(r->shared);
 	free(r->sysv);
+	free(r->chosen);
 }
 
 /* ---- this host can run them ---- */

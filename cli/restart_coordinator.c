@@ -24,14 +24,14 @@ int session_start_coordinator(struct session *s)
 		.restarts_given = true,
 		.files = r->manifest->files[0] ? r->manifest->files : NULL,
 		/* Checkpoints of a job in the debugger would push out, by --keep, the one that is looked at. */
-		.interval = r->pause_all || r->pause_pid || r->debug_pid ? 0 : r->interval_s,
+		.interval = r->pause_all || r->pause_text || r->debug_text ? 0 : r->interval_s,
 		.keep = r->keep,
 		.timeout = r->timeout_ms / 1000,
 		.interval_given = true,
 		.keep_given = true,
 		.timeout_given = r->timeout_ms >= 1000,
 		.restart = r->checkpoint,
-		.part = r->part,
+		.part = r->part || r->several,
 	};
 	struct job job;
 	int err = job_start(&options, &job);
@@ -81,7 +81,7 @@ void session_hear_coordinator(struct session *s)
 
 		if (length > result->text_length)
 			length = result->text_length;
-		if (!s->failed)
+		if (!s->failed && !s->restart->conducted)
 			warnx("%.*s", (int)length, (const char *)(result + 1));
 		s->failed = true;
 	} else {

@@ -30,14 +30,6 @@
 static struct termios settings; /* of the terminal before the debugger */
 static bool has_settings;
 
-static const struct restart_process *find(const struct restart *r, uint32_t pid)
-{
-	for (size_t i = 0; i < r->count; i++)
-		if (r->processes[i].info->pid == pid)
-			return &r->processes[i];
-	return NULL;
-}
-
 static bool is_on_path(const char *program)
 {
 	const char *path = getenv("PATH");
@@ -54,14 +46,6 @@ static bool is_on_path(const char *program)
 
 int restart_debug_check(const struct restart *r)
 {
-	uint32_t wanted = r->debug_pid ? r->debug_pid : r->pause_pid;
-
-	if (wanted && !find(r, wanted)) {
-		warnx("%s has no process %u; it has:", r->checkpoint, wanted);
-		for (size_t i = 0; i < r->count; i++)
-			fprintf(stderr, "  %8u %s\n", r->processes[i].info->pid, r->processes[i].info->comm);
-		return CLI_USAGE;
-	}
 	if (r->debug_pid && !is_on_path("gdb")) {
 		warnx("--gdb: there is no gdb on the PATH; install it, or use --pause=%u and a debugger of your own",
 		      r->debug_pid);

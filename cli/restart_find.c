@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Finds the checkpoint that the user means: its images, the job and the coordinator's options. */
+/* Finds the checkpoint that the user means: the job, the coordinator's options, and the images of the host that is brought back. */
 #include "cli/restart.h"
 
 #include <err.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static int take_images(struct restart *r)
+int restart_find_images(struct restart *r)
 {
 	const struct manifest *m = r->manifest;
 
@@ -16,8 +16,10 @@ static int take_images(struct restart *r)
 		return CLI_CANNOT;
 	}
 	for (size_t i = 0; i < m->count; i++) {
-		struct restart_process *p = &r->processes[i];
+		struct restart_process *p = &r->processes[r->count];
 
+		if (m->images[i].host != r->host)
+			continue;
 		p->named = &m->images[i];
 		if (snprintf(p->path, sizeof(p->path), "%s/%s", m->path, p->named->name) >= (int)sizeof(p->path)) {
 			warnx("%s/%s: its path is too long", m->path, p->named->name);
@@ -47,5 +49,5 @@ int restart_find(struct restart *r, const char *argument)
 	r->interval_s = m->interval_s;
 	r->keep = m->keep;
 	r->timeout_ms = m->timeout_ms;
-	return take_images(r);
+	return 0;
 }

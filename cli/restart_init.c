@@ -180,6 +180,10 @@ static int begin(const struct restart *r)
 {
 	if (!r->capsule)
 		return restart_tree_fork(r) < 0 || restart_walk_aside(r) < 0 ? -ECANCELED : 0;
+	if (r->several && sethostname(r->manifest->hosts[r->host].name, strlen(r->manifest->hosts[r->host].name)) < 0) {
+		warn("the node name %s", r->manifest->hosts[r->host].name);
+		return -ECANCELED;
+	}
 	if (mount_proc() < 0 || restart_sysv_create(r) < 0 || restart_ipc_create(r) < 0 || restart_tree_fork(r) < 0)
 		return -ECANCELED;
 	restart_tree_set_last_pid(r);

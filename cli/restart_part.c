@@ -10,6 +10,9 @@
  * A part has a capsule of its own: what parts would have in common but for the network (memory, descriptors, a session) is found here, in the images, and refused.
  * What a connection of sockets joins the agents find. New processes of each part get numbers of a range of their own, for a later checkpoint is again one of the whole job.
  *
+ * A part is of one host, as a capsule has one number for each process (restart_choose.c). The hosts of a job are parts of it as they are: nothing but the network can have been
+ * between them.
+ *
  * Owns nothing: closes the images that are not of the part.
  */
 #include <err.h>
@@ -44,18 +47,11 @@ static bool is_in(const struct parting *p, size_t i)
 
 static int name_one(struct parting *p, const char *text)
 {
-	char *end;
-	unsigned long pid = strtoul(text, &end, 10);
-	int at = *text && !*end && pid <= INT_MAX ? find(p->restart, (uint32_t)pid) : -1;
+	const struct manifest_image *named = restart_choose_process(p->restart, "--part", text);
 
-	if (at < 0) {
-		warnx("--part: %s has no process %s; it has:", p->restart->checkpoint, text);
-		for (size_t i = 0; i < p->restart->count; i++)
-			warnx("  %u %s", p->restart->processes[i].info->pid, p->restart->processes[i].info->comm);
-		return CLI_USAGE;
-	}
-	p->in[at] = true;
-	return 0;
+	for (size_t i = 0; named && i < p->restart->count; i++)
+		p->in[i] |= p->restart->processes[i].named == named;
+	return named ? 0 : CLI_USAGE;
 }
 
 static void add_below(struct parting *p)

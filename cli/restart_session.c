@@ -5,7 +5,8 @@
  *   coordinator (a daemon)  ->  capsule with its processes  ->  all memory is in and whole: the gate opens
  *   ->  the coordinator says "complete"  ->  wait: signals and the terminal are passed on, the roots' exit statuses become ours
  *
- * Four things are listened to in one loop: the capsule's init (socket), the restorers (log pipe), the coordinator (link), signals. Until
+ * Five things are listened to in one loop: the capsule's init (socket), the restorers (log pipe), the coordinator (link), signals, and the orders of
+ * who conducts a restart of several hosts. Until
  * the restart is complete any failure ends the capsule: its init is killed, and the kernel kills all in it.
  */
 #include <err.h>
@@ -57,7 +58,7 @@ static const char *name_of(const struct restart *r, int32_t pid)
 /* A shell's rule: the terminal is ours to give if our own group has it. */
 static void give_terminal(struct session *s)
 {
-	if (!isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp())
+	if (s->restart->background || !isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp())
 		return;
 	s->has_terminal = true;
 	tell_init(s, CAPSULE_FOREGROUND, 0, 0);
@@ -157,6 +158,17 @@ static void begin_debugging(struct session *s)
 		end_debugging(s);
 }
 
+static void take_signal(struct session *s, int sig, bool from_terminal)
+{
+	if (!s->complete && (sig == SIGINT || sig == SIGTERM || sig == SIGHUP)) {
+		s->interrupt = sig;
+		s->interrupt_since = session_now();
+		return;
+	}
+	s->to_end |= sig == SIGINT || sig == SIGQUIT || sig == SIGTERM;
+	tell_init(s, CAPSULE_SIGNAL, from_terminal, sig);
+}
+
 static void hear_signal(struct session *s)
 {
 	struct signalfd_siginfo info;
@@ -185,13 +197,24 @@ static void hear_signal(struct session *s)
 			return; /* who sent it to our whole group means the process that stays with us */
 		break;
 	}
-	if (!s->complete && (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)) {
-		s->interrupt = (int)info.ssi_signo;
-		s->interrupt_since = session_now();
+	take_signal(s, (int)info.ssi_signo, from_terminal);
+}
+
+/* Their end: whoever conducts is gone, or wants no more of us. */
+static void hear_orders(struct session *s)
+{
+	unsigned char sig;
+
+	if (read(s->watch[WATCH_ORDERS].fd, &sig, 1) == 1) {
+		take_signal(s, sig, false);
 		return;
 	}
-	s->to_end |= info.ssi_signo == SIGINT || info.ssi_signo == SIGQUIT || info.ssi_signo == SIGTERM;
-	tell_init(s, CAPSULE_SIGNAL, from_terminal, (int32_t)info.ssi_signo);
+	s->watch[WATCH_ORDERS].fd = -1;
+	s->to_end = true;
+	if (s->complete)
+		restart_capsule_end(s->restart, s->init, s->watch[WATCH_INIT].fd);
+	else
+		s->failed = true;
 }
 
 /* ---- the command ---- */
@@ -233,7 +256,8 @@ static void judge_interrupt(struct session *s)
 		tell_init(s, CAPSULE_SIGNAL, 0, s->interrupt);
 		s->interrupt = 0;
 	} else if (session_now() - s->interrupt_since >= INTERRUPT_GRACE_MS / 1000.0) {
-		warnx("interrupted; the checkpoint is as it was");
+		if (!s->restart->conducted)
+			warnx("interrupted; the checkpoint is as it was");
 		s->failed = true;
 	}
 }
@@ -252,6 +276,8 @@ static void listen_once(struct session *s)
 		session_hear_coordinator(s);
 	if (s->watch[WATCH_SIGNAL].revents)
 		hear_signal(s);
+	if (s->watch[WATCH_ORDERS].revents)
+		hear_orders(s);
 	judge_early(s);
 	judge_interrupt(s);
 }
@@ -283,7 +309,7 @@ static int conduct(struct session *s, double since)
 		return restart_gate_failure(&s->gate);
 	}
 	link_close(&s->link);
-	if (isatty(STDERR_FILENO))
+	if (isatty(STDERR_FILENO) && !r->conducted)
 		fprintf(stderr, "fermata: job %s goes on after %.2f s\n", r->job, session_now() - since);
 	begin_debugging(s);
 	if (!s->gdb)
@@ -297,7 +323,7 @@ static int conduct(struct session *s, double since)
 		end_debugging(s);
 	}
 	take_terminal(s);
-	return restart_exit_status(s->worst, s->roots);
+	return restart_exit_status(s->worst, r->conducted ? 2 : s->roots);
 }
 
 static int start_capsule(struct session *s)
@@ -335,11 +361,12 @@ int restart_run(struct restart *r)
 		goto out;
 	for (size_t i = 0; i < r->count; i++)
 		s.roots += !r->processes[i].parent;
-	if (isatty(STDERR_FILENO))
+	if (isatty(STDERR_FILENO) && !r->conducted)
 		fprintf(stderr, "fermata: job %s: %zu process%s, %.1f MiB from %s\n", r->job, r->count, r->count == 1 ? "" : "es",
 			(double)r->memory / 1048576.0, r->checkpoint);
 	s.watch[WATCH_SIGNAL] = (struct pollfd){ .fd = watch_signals(), .events = POLLIN };
 	s.watch[WATCH_LINK] = (struct pollfd){ .fd = s.link.fd, .events = POLLIN };
+	s.watch[WATCH_ORDERS] = (struct pollfd){ .fd = r->orders_fd, .events = POLLIN };
 	code = start_capsule(&s);
 	if (code)
 		end_capsule(&s);

@@ -10,7 +10,7 @@
 #include "cli/restart.h"
 #include "protocol/link.h"
 
-enum { WATCH_INIT, WATCH_LOG, WATCH_LINK, WATCH_SIGNAL, WATCH_COUNT };
+enum { WATCH_INIT, WATCH_LOG, WATCH_LINK, WATCH_SIGNAL, WATCH_ORDERS, WATCH_COUNT };
 
 struct session {
 	struct restart *restart;

@@ -92,8 +92,8 @@ int restart_walk_choose(struct restart *r)
 	int err = strcmp(wanted, "auto") ? 0 : restart_capsule_probe();
 
 	r->capsule = strcmp(wanted, "no") && !err;
-	if (r->part && !r->capsule) {
-		warnx("--part: only with namespaces%s%s", err ? ", which are refused here: " : "", err ? strerror(-err) : "");
+	if ((r->part || r->several) && !r->capsule) {
+		warnx("%s: only with namespaces%s%s", r->part ? "--part" : "a job of several hosts", err ? ", which are refused here: " : "", err ? strerror(-err) : "");
 		return CLI_CANNOT;
 	}
 	if (paths_lib(r->capsule ? "fermata/restorer" : "fermata/restorer.so", r->restorer, sizeof(r->restorer)) < 0)

@@ -186,6 +186,17 @@ static bool start_is_awaited(const struct job_options *o)
 	return awaited;
 }
 
+/* Under the start lock: one that is just being started does not answer yet. */
+static bool start_may_be_joined(const struct job_options *o)
+{
+	int lock = o->part ? rundir_lock(1) : -EBADF;
+	bool awaited = start_is_awaited(o);
+
+	if (lock >= 0)
+		close(lock);
+	return awaited;
+}
+
 /* A restart often follows right upon the end of its job, whose coordinator is then just leaving. */
 static int start_wait_gone(const struct job_options *o)
 {
@@ -193,7 +204,7 @@ static int start_wait_gone(const struct job_options *o)
 	uint64_t begin = raw_now_ns();
 	char jobdir[RUNDIR_PATH_MAX];
 
-	while (rundir_find(name, jobdir) == 0 && !start_is_awaited(o)) {
+	while (rundir_find(name, jobdir) == 0 && !start_may_be_joined(o)) {
 		uint64_t patience = start_is_in_use(name) ? START_IN_USE_NS : START_LEAVING_NS;
 
 		if (raw_now_ns() - begin > patience)

@@ -115,11 +115,54 @@ static bool take_image(struct manifest_image *mi, const json_t *o)
 	take_text(mi->exe, sizeof(mi->exe), o, "exe");
 	mi->pid = (uint32_t)take_number(o, "pid", UINT32_MAX);
 	mi->ppid = (uint32_t)take_number(o, "ppid", UINT32_MAX);
+	mi->host = (uint32_t)take_number(o, "host", UINT32_MAX);
 	mi->bytes = take_number(o, "bytes", INT64_MAX);
 	mi->file_size = take_number(o, "file_size", INT64_MAX);
 	mi->contents = (uint32_t)take_number(o, "contents", UINT32_MAX);
 	mi->contents_bytes = take_number(o, "contents_bytes", INT64_MAX);
 	return take_digest(mi, json_string_value(json_object_get(o, "digest")));
+}
+
+/* A host whose processes had all ended by then is none of this checkpoint's. */
+static void drop_empty_hosts(struct manifest *m)
+{
+	for (size_t i = m->host_count; i-- > 0;) {
+		if (m->hosts[i].count)
+			continue;
+		memmove(&m->hosts[i], &m->hosts[i + 1], (--m->host_count - i) * sizeof(*m->hosts));
+		for (size_t k = 0; k < m->count; k++)
+			m->images[k].host -= m->images[k].host > i;
+	}
+}
+
+static bool take_hosts(struct manifest *m, const json_t *hosts)
+{
+	size_t named = json_array_size(hosts);
+
+	m->host_count = named ? named : 1;
+	m->hosts = calloc(m->host_count, sizeof(*m->hosts));
+	if (!m->hosts)
+		return false;
+	for (size_t i = 0; i < named; i++) {
+		const char *name = json_string_value(json_array_get(hosts, i));
+
+		snprintf(m->hosts[i].name, sizeof(m->hosts[i].name), "%s", name ? name : "");
+	}
+	for (size_t i = 0; i < m->count; i++) {
+		if (m->images[i].host >= m->host_count)
+			return false;
+		m->hosts[m->images[i].host].count++;
+	}
+	drop_empty_hosts(m);
+	return true;
+}
+
+int manifest_host_find(const struct manifest *m, const char *name)
+{
+	for (size_t i = 0; i < m->host_count; i++)
+		if (!strcmp(m->hosts[i].name, name))
+			return (int)i;
+	return -1;
 }
 
 static bool take(struct manifest *m, const json_t *o)
@@ -144,7 +187,7 @@ static bool take(struct manifest *m, const json_t *o)
 	for (size_t i = 0; i < json_array_size(images); i++)
 		if (!take_image(&m->images[m->count++], json_array_get(images, i)))
 			return false;
-	return m->count > 0;
+	return m->count > 0 && take_hosts(m, json_object_get(o, "hosts"));
 }
 
 static int load(struct manifest *m, struct image_error *e)
@@ -196,6 +239,7 @@ struct manifest *manifest_free(struct manifest *m)
 {
 	if (!m)
 		return NULL;
+	free(m->hosts);
 	free(m->images);
 	free(m);
 	return NULL;

@@ -14,6 +14,7 @@ struct image_content;
 struct manifest_image {
 	char name[NAME_MAX + 1]; /* within the checkpoint's directory */
 	uint32_t pid, ppid;
+	uint32_t host; /* index of its host in the manifest */
 	char comm[16];
 	char exe[512];
 	uint64_t bytes;	    /* of memory, holes left out */
@@ -22,6 +23,11 @@ struct manifest_image {
 	uint64_t contents_bytes;
 	uint8_t digest[16]; /* image_digest() */
 	bool has_digest;
+};
+
+struct manifest_host {
+	char name[65]; /* node name; empty: not said */
+	size_t count;  /* of its images */
 };
 
 struct manifest {
@@ -34,9 +40,14 @@ struct manifest {
 	char on_failure[16], on_signal[16]; /* empty or none: none */
 	uint32_t restarts;
 	uint32_t interval_s, keep, timeout_ms;
+	struct manifest_host *hosts; /* those that have images; at least 1 */
+	size_t host_count;
 	struct manifest_image *images;
 	size_t count; /* at least 1 */
 };
+
+/* The index of the host called @name, or -1. */
+int manifest_host_find(const struct manifest *m, const char *name);
 
 /*
  * @path: a checkpoint's directory, or a job's: then the newest complete checkpoint in it. 0, or with

@@ -57,7 +57,7 @@ _fermata()
 	coordinator) options+=" --job --dir --interval --keep --compress --rdma --timeout --foreground" ;;
 	checkpoint) options+=" --stop --json $(_fermata_jobs)" ;;
 	status) options+=" --json --watch $(_fermata_jobs)" ;;
-	restart) options+=" --rdma --files --capsule --part --no-verify --pause --gdb" ;;
+	restart) options+=" --rdma --files --capsule --host --hosts --part --no-verify --pause --gdb" ;;
 	list | inspect | verify | core | check) options+=" --json" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")

@@ -55,9 +55,10 @@ static void write_manifest(const char *name, int version, const char *first)
 	snprintf(text, sizeof(text),
 		 "{\"format\": \"fermata-checkpoint\", \"version\": %d, \"job\": \"sample\", \"checkpoint\": 3, \"time\": \"now\","
 		 " \"options\": {\"compress\": \"none\", \"rdma\": \"soft\", \"interval\": 60, \"keep\": 2, \"timeout_ms\": 9000},"
+		 " \"hosts\": [\"alpha\", \"gone\", \"beta\"],"
 		 " \"images\": [{\"name\": \"%s\", \"pid\": 4711, \"ppid\": 1, \"comm\": \"sample\", \"exe\": \"/bin/sample\","
 		 " \"bytes\": %llu, \"file_size\": %llu, \"digest\": \"%s\"},"
-		 " {\"name\": \"b.core\", \"pid\": 4711, \"file_size\": %llu, \"digest\": \"%s\"}]}",
+		 " {\"name\": \"b.core\", \"pid\": 4711, \"host\": 2, \"file_size\": %llu, \"digest\": \"%s\"}]}",
 		 version, first, (unsigned long long)written[0].bytes, (unsigned long long)written[0].file_size, digest[0],
 		 (unsigned long long)written[1].file_size, digest[1]);
 	write_text(name, text);
@@ -155,6 +156,10 @@ static void test_manifest(void **state)
 	assert_int_equal(m->images[0].pid, 4711);
 	assert_int_equal(m->images[0].bytes, written[0].bytes);
 	assert_memory_equal(m->images[1].digest, written[1].digest, 16);
+	assert_int_equal(m->host_count, 2);
+	assert_string_equal(m->hosts[m->images[1].host].name, "beta");
+	assert_int_equal(manifest_host_find(m, "alpha"), 0);
+	assert_int_equal(manifest_host_find(m, "gone"), -1);
 	manifest_free(m);
 	in_job(path, sizeof(path), "1");
 	assert_int_equal(manifest_open(path, &m, &e), 0);
