@@ -2,7 +2,7 @@
 # Forwards to Meson; every target works on a fresh clone. BUILD=dir: another build directory.
 BUILD ?= build
 
-.PHONY: all demo check check-rxe check-sanitizers bench clean
+.PHONY: all demo check check-rxe check-sanitizers apps bench clean
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
 
@@ -21,6 +21,9 @@ check-rxe: all
 
 check-sanitizers: $(BUILD)/build.ninja
 	@tools/check-sanitizers $(BUILD)
+
+apps: all
+	@tests/run $(BUILD) apps
 
 bench: all
 	@benchmarks/run $(BUILD)

@@ -75,7 +75,7 @@ class Stage:
         (self.top / 'build/examples').mkdir()
         shutil.copy(build / 'examples/late_bug', self.top / 'build/examples')
         shutil.copytree(ROOT / 'tests', self.top / 'tests', ignore=shutil.ignore_patterns('unit', 'fuzz', '*.c', '*.h'))
-        for folder in ('lib', 'feature', 'rdma', 'fault'):
+        for folder in ('lib', 'feature', 'rdma', 'apps', 'fault'):
             for program in (build / 'tests' / folder).glob('*'):
                 if program.is_file() and os.access(program, os.X_OK):
                     shutil.copy(program, self.top / 'tests' / folder / program.name)
@@ -144,6 +144,12 @@ def peers_items(stage):
     return [Item('rdma', [stage.top / 'tests/rdma/test-peers', '--long'], exclusive=True, limit=2 * 3600)]
 
 
+def apps_items(stage):
+    """An item a code, so that what it has come to is seen when it is there."""
+    names = sorted(path.stem.removeprefix('code_') for path in (stage.top / 'tests/apps').glob('code_*.py'))
+    return [Item('apps', [stage.top / 'tests/apps/test-apps', '--code', name], exclusive=True, limit=2 * 3600) for name in names]
+
+
 def rxe_items(stage):
     """With a real kernel device, in a guest of tools/rxe-guest."""
     shutil.copytree(ROOT / 'tools/guest', stage.top / 'tools/guest')
@@ -152,7 +158,7 @@ def rxe_items(stage):
 
 
 ITEMS = {'feature': feature_items, 'long': long_items, 'programs': program_items, 'peers': peers_items, 'rxe': rxe_items,
-         'container': container_items}
+         'container': container_items, 'apps': apps_items}
 
 
 def run_item(options, stage, item):

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the suite has to know of a code and of a transport; each code is a file code_*.py.
+
+A code is a Debian package as it is. Its output goes to the file "out" in the folder that it runs in, so that it is put back at a restart like
+its other files, and a result is compared as a whole.
+"""
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from harness import Skip
+
+OPENMPI = ['mpirun.openmpi', '--oversubscribe']
+OVER_UCX = [*OPENMPI, '--mca', 'pml', 'ucx', '--mca', 'osc', 'ucx']
+# Ranks of one host would otherwise meet in MPICH's own shared memory; one-sided access there gives NWChem wrong numbers in 4.0.2, with any network.
+MPICH = {'MPIR_CVAR_NOLOCAL': '1'}
+RC, UD = {'UCX_TLS': 'rc_verbs,ud_verbs:aux,self'}, {'UCX_TLS': 'ud_verbs,self'}
+
+
+class Transport:
+    """@words: the table's; @command: what starts ranks; @environment: theirs."""
+
+    def __init__(self, name, package, words, command, environment):
+        self.name, self.package, self.words, self.command, self.environment = name, package, words, command, environment
+
+
+TRANSPORTS = {t.name: t for t in (
+    Transport('openib', 'openmpi-bin', 'Open MPI, btl openib',
+              [*OPENMPI, '--mca', 'pml', 'ob1', '--mca', 'btl', 'openib,self', '--mca', 'btl_openib_allow_ib', '1'], {}),
+    Transport('ucx-rc', 'openmpi-bin', 'Open MPI, pml ucx, rc', OVER_UCX, RC),
+    Transport('ucx-ud', 'openmpi-bin', 'Open MPI, pml ucx, ud', OVER_UCX, UD),
+    Transport('ucx-default', 'openmpi-bin', 'Open MPI, pml ucx, its own choice', OVER_UCX, {}),
+    Transport('mpich-rc', 'mpich', 'MPICH, UCX, rc', ['mpirun.mpich'], {**MPICH, **RC}),
+    Transport('mpich-ud', 'mpich', 'MPICH, UCX, ud', ['mpirun.mpich'], {**MPICH, **UD}),
+)}
+
+
+class Application:
+    """One code with its input. What a subclass says:
+
+    name, package, program    the table's name, the Debian package, what must be found
+    ranks, transports         how many, and over what (names of TRANSPORTS)
+    compared                  how its result is, in the table's words
+    prepare(cwd)              writes its input
+    argv(cwd, transport)      a rank's command
+    in_loop(cwd)              whether it has begun with what takes its time
+    result(cwd)               what has to be the same, whoever has cut the run; Failure where the code's own check says no
+    seconds(cwd)              the code's own figure of that time
+    """
+    ranks = 4
+    transports = ('openib', 'ucx-rc', 'ucx-ud')
+    compared = 'to the bit'
+    packages = ()  # more that it needs
+    told = 'out'  # the file whose length says how far it is
+
+    def prepare(self, cwd):
+        pass
+
+    def command(self, cwd, transport):
+        ranks = [*transport.command, '-n', str(self.ranks), *self.argv(cwd, transport)]
+        return ['sh', '-c', 'exec "$@" > out', 'sh', *ranks]
+
+    def environment(self, cwd, transport):
+        env = {**transport.environment, 'TMPDIR': str(cwd), 'HOME': str(cwd), 'OMP_NUM_THREADS': '1'}
+        if os.getuid() == 0:
+            env.update(OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
+        return env
+
+    def length(self, cwd):
+        path = Path(cwd) / self.told
+        return path.stat().st_size if path.exists() else 0
+
+    def need(self, transport):
+        for package in (self.package, transport.package, *self.packages):
+            if not version(package):
+                raise Skip(f'{package} is not installed (tools/bootstrap --apps)')
+        if not shutil.which(self.program):
+            raise Skip(f'{self.package} has no {self.program}')
+
+    def refuses(self):
+        """Why this host cannot run the code at all, or None."""
+
+
+def version(package):
+    """As installed, without the build number; None: it is not."""
+    found = subprocess.run(['dpkg-query', '-W', '-f', '${db:Status-Status} ${Version}', package], capture_output=True, text=True).stdout.split()
+    return found[1].split('+b')[0] if found[:1] == ['installed'] else None
+
+
+def text(cwd, name='out'):
+    path = Path(cwd) / name
+    return path.read_text(errors='replace') if path.exists() else ''

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A code over a transport, run by run: bare, under fermata, cut at random moments, in a chain of restarts, with periodic checkpoints.
+
+Each run has a folder, a job and softrdma memory of its own. A cell goes on after a run that failed, so that the table says all that is known; what it
+has measured and what failed is in @row.
+"""
+import json
+import random
+import select
+import shutil
+import statistics
+import time
+
+from application import version
+from harness import Failure, wait_for
+from two import Two
+
+LIMIT = 900  # seconds, for a run to its end: everything is slower by orders on a busy machine
+CHAIN = 3
+INTERVAL = 2
+
+
+class EndedEarly(Failure):
+    pass
+
+
+class Run:
+    """One run of the code from its beginning; restarts go on with it."""
+
+    def __init__(self, cell, name, fermata=True, options=()):
+        self.cell = cell
+        self.two = Two(cell.options, cell.folder / name, fermata)
+        self.job, self.cwd = self.two.job, self.two.job.cwd
+        self.job.options += ['--keep', '2', *options]
+        cell.code.prepare(self.cwd)
+        self.env = {**self.job.env, **cell.code.environment(self.cwd, cell.transport)}
+        self.program = self.two.start('run', cell.code.command(self.cwd, cell.transport), env=self.env)
+
+    def wait_loop(self):
+        self.wait(lambda: self.cell.code.in_loop(self.cwd), 'does not get into its main loop')
+
+    def wait(self, condition, what):
+        wait_for(lambda: self.program.ended() or condition(), f'{self.cell.code.name} {what}', LIMIT, 0.02)
+        if self.program.ended() and self.program.returncode:
+            raise Failure(f'{self.cell.code.name} ended with status {self.program.returncode}')
+
+    def checkpoint(self):
+        status, out, err = self.job.command('checkpoint', '--json', self.job.name, limit=LIMIT)
+        if status:
+            if self.program.ended() and not self.program.returncode:
+                raise EndedEarly('it has ended before the checkpoint')
+            raise Failure(f'fermata checkpoint: status {status}: {(err or out).strip()}')
+        self.cell.pauses.append(json.loads(out)['pause_ms'] / 1000)
+        self.cell.sizes.append(max(image.stat().st_blocks * 512 for image in self.job.images()))
+
+    def again(self):
+        """SIGKILL to everything, and a restart; how long until the programs go on."""
+        self.job.kill_all()
+        begin = time.monotonic()
+        self.program = self.job.restart(env=self.env)
+        self.wait(self.goes_on, 'is not restarted')
+        self.cell.restarts.append(time.monotonic() - begin)
+
+    def goes_on(self):
+        status, out, _ = self.job.command('status', '--json', self.job.name)
+        return not status and json.loads(out)['phase'] == 'running'
+
+    def finish(self):
+        status = self.program.wait_end(LIMIT)
+        if status:
+            raise Failure(f'{self.cell.code.name} ended with status {status}')
+        return self.cell.code.result(self.cwd)
+
+    def same(self):
+        if self.finish() != self.cell.expected:
+            raise Failure('the result is not that of a run at one go')
+
+
+class Cell:
+    def __init__(self, options, folder, code, transport):
+        self.options, self.folder, self.code, self.transport = options, folder, code, transport
+        self.rng = random.Random(f'{options.seed}/{code.name}/{transport.name}')
+        self.pauses, self.sizes, self.restarts, self.failures = [], [], [], []
+        self.bare = self.fermata = self.expected = None
+        self.lengths = None  # of what it tells, as its main loop begins and at the end
+        self.periodic = 0
+
+    def step(self, name, body, **more):
+        """One run, from which @body takes what it wants. A failure says which run it was, and all that is known of it."""
+        run = None
+        try:
+            run = Run(self, name, **more)
+            return body(run)
+        except EndedEarly:
+            raise
+        except Exception as e:
+            what = str(e) if isinstance(e, Failure) else f'{type(e).__name__}: {e}'
+            self.failures.append((name, what, run.two.job.describe() + text_tail(run.cwd) if run else ''))
+        finally:
+            if run:
+                run.two.clean()
+                if not (self.options.keep and self.failures):
+                    shutil.rmtree(run.job.folder, ignore_errors=True)
+        return None
+
+    def uncut(self, run):
+        run.wait_loop()
+        begin = self.code.length(run.cwd)
+        result = run.finish()
+        return result, self.code.seconds(run.cwd), (begin, self.code.length(run.cwd))
+
+    def cut(self, run, shares):
+        """At each of @shares of its main loop, as far as what it tells shows, and a random moment later."""
+        begin, end = self.lengths
+        run.wait_loop()
+        for share in shares:
+            run.wait(lambda: self.code.length(run.cwd) >= begin + share * (end - begin), f'does not get to {100 * share:.0f} %')
+            select.select([], [], [], self.rng.expovariate(1 / 0.1))
+            run.checkpoint()
+            run.again()
+        run.same()
+
+    def cut_at(self, name, shares):
+        """Earlier, if it has ended by then."""
+        for attempt in range(4):
+            try:
+                self.step(f'{name}' + (f'.{attempt}' if attempt else ''), lambda run: self.cut(run, shares))
+                return
+            except EndedEarly:
+                shares = [share / 2 for share in shares]
+        self.failures.append((name, 'it has always ended before the checkpoint', ''))
+
+    def with_interval(self, run):
+        run.same()
+        return run.job.newest()
+
+    def run(self):
+        self.expected, self.bare, self.lengths = self.step('bare', self.uncut, fermata=False) or (None, None, None)
+        if self.failures:
+            return
+        under = self.step('fermata', self.uncut)
+        if under:
+            self.fermata = under[1]
+            if under[0] != self.expected:
+                self.failures.append(('fermata', 'the result is not the bare one', ''))
+        for n in range(self.options.moments):
+            self.cut_at(f'moment-{n + 1}', [self.rng.uniform(0, 0.9)])
+        if self.options.short:
+            return
+        self.cut_at('chain', sorted(self.rng.uniform(0, 0.9) for _ in range(CHAIN)))
+        self.periodic = self.step('periodic', self.with_interval, options=['--interval', INTERVAL]) or 0
+        if not self.periodic and not self.failures:
+            self.failures.append(('periodic', 'no checkpoint was taken', ''))
+
+    def row(self):
+        """For the table: strings by their names."""
+        def middle(values, form):
+            return form.format(statistics.median(values)) if values else ''
+        done = 'chain' not in [f[0] for f in self.failures]
+        verdict = '; '.join(f'**{name}: {" ".join(what.split())[:300]}**' for name, what, _ in self.failures) or \
+            f'same, {self.code.compared}: {self.options.moments} moments' + (
+                f', chain of {CHAIN}, {self.periodic} periodic' if done and not self.options.short else '')
+        return {'code': f'{self.code.name} {version(self.code.package)}', 'ranks': str(self.code.ranks), 'transport': self.transport.words,
+                'bare': f'{self.bare:.1f} s' if self.bare else '', 'fermata': f'{self.fermata / self.bare:.2f}' if self.fermata and self.bare else '',
+                'image': middle([s / (1 << 20) for s in self.sizes], '{:.0f} MiB'), 'pause': middle(self.pauses, '{:.2f} s'),
+                'restart': middle(self.restarts, '{:.2f} s'), 'verdict': verdict}
+
+
+def text_tail(cwd):
+    path = cwd / 'out'
+    return f'-- out\n{path.read_bytes()[-1500:].decode(errors="replace")}\n' if path.exists() else ''

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""GROMACS: molecular dynamics of water (SPC/E) with PME, four ranks in domains. Compared is its trajectory file: all positions and velocities of each
+hundredth step, to the bit (mdrun -reprod)."""
+import re
+import subprocess
+from pathlib import Path
+
+from application import Application, text
+from harness import Failure
+
+HERE = Path(__file__).resolve().parent
+TOPOLOGY = '''#include "oplsaa.ff/forcefield.itp"
+#include "oplsaa.ff/spce.itp"
+[ system ]
+water
+[ molecules ]
+'''
+STEPS = 300
+PARAMETERS = f'''
+integrator = md
+dt = 0.002
+nsteps = {STEPS}
+nstlog = 20
+nstenergy = 20
+nstxout = 100
+nstvout = 100
+cutoff-scheme = Verlet
+coulombtype = PME
+rcoulomb = 0.9
+rvdw = 0.9
+tcoupl = v-rescale
+tc-grps = System
+tau-t = 0.5
+ref-t = 300
+ld-seed = 4711
+gen-vel = yes
+gen-temp = 300
+gen-seed = 4711
+'''
+MAKE = (['solvate', '-cs', 'spc216', '-box', '3.6', '3.6', '3.6', '-o', 'water.gro', '-p', 'water.top'],
+        ['grompp', '-f', 'water.mdp', '-c', 'water.gro', '-p', 'water.top', '-o', 'water.tpr', '-maxwarn', '2'])
+
+
+class Gromacs(Application):
+    name, package, program = 'GROMACS', 'gromacs', 'gmx_mpi'
+    told = 'md.log'
+
+    def prepare(self, cwd):
+        (cwd / 'water.top').write_text(TOPOLOGY)
+        (cwd / 'water.mdp').write_text(PARAMETERS)
+        for command in MAKE:
+            made = subprocess.run(['gmx', '-quiet', *command], cwd=cwd, capture_output=True, text=True)
+            if made.returncode:
+                raise Failure(f'gmx {command[0]}: {made.stderr[-1000:]}')
+
+    def environment(self, cwd, transport):
+        env = super().environment(cwd, transport)
+        if 'rdtscp' not in Path('/proc/cpuinfo').read_text():
+            env['LD_PRELOAD'] = str(HERE / 'hardware_report.so')
+        return env
+
+    def argv(self, cwd, transport):
+        return ['gmx_mpi', '-quiet', 'mdrun', '-s', 'water.tpr', '-o', 'traj.trr', '-reprod', '-ntomp', '1', '-notunepme', '-dlb', 'no']
+
+    def in_loop(self, cwd):
+        return re.search(r'^ +Step +Time\n +[1-9]', text(cwd, 'md.log'), re.M)
+
+    def result(self, cwd):
+        return (Path(cwd) / 'traj.trr').read_bytes()
+
+    def seconds(self, cwd):
+        return float(re.search(r'^ +Time: +[0-9.]+ +([0-9.]+)', text(cwd, 'md.log'), re.M).group(1))
+
+
+CODES = [Gromacs()]

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The table in doc/results.md: what `make apps` has run replaces its rows, the rest stays; each row bears the day it was made."""
+import json
+import platform
+import re
+import time
+from pathlib import Path
+
+HEAD = '| code | ranks | transport | bare | under fermata, of that | image of a rank | pause | restart | day | result |'
+LINE = '|---' * (HEAD.count('|') - 1) + '|'
+COLUMNS = ('code', 'ranks', 'transport', 'bare', 'fermata', 'image', 'pause', 'restart', 'day', 'verdict')
+
+
+def rows_of(results):
+    """From what tests have said: a line "row: {..}" each."""
+    for _, _, _, text in results:
+        for found in re.findall(r'^ *row: (\{.*\})$', text, re.M):
+            yield dict(json.loads(found), day=time.strftime('%Y-%m-%d'))
+
+
+def key(cells):
+    """A code is known by its name without the version."""
+    return re.sub(r' \S*[0-9]\S*$', '', cells[0]), cells[2]
+
+
+def machine():
+    model = re.search(r'^model name\s*: (.*)$', Path('/proc/cpuinfo').read_text(), re.M)
+    cores = Path('/proc/cpuinfo').read_text().count('processor\t')
+    return f'{model.group(1) if model else platform.machine()}, {cores} cores, Linux {platform.release()}'
+
+
+def update(path, results):
+    new = {key(cells): cells for cells in ([row[c].replace('|', '/') for c in COLUMNS] for row in rows_of(results))}
+    if not new:
+        return
+    before, _, rest = path.read_text().partition(HEAD + '\n' + LINE + '\n')
+    lines = rest.splitlines()
+    count = next((i for i, line in enumerate(lines) if not line.startswith('|')), len(lines))
+    old = [[c.strip() for c in line.strip('|').split('|')] for line in lines[:count]]
+    table = {**{key(cells): cells for cells in old}, **new}
+    text = ''.join(f'| {" | ".join(cells)} |\n' for _, cells in sorted(table.items()))
+    before = re.sub(r'^The last run was on .*$', f'The last run was on {machine()}.', before, flags=re.M)
+    path.write_text(before + HEAD + '\n' + LINE + '\n' + text + ''.join(f'{line}\n' for line in lines[count:]))
