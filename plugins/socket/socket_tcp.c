@@ -267,11 +267,19 @@ static bool guard_of(const struct stuck_key *key, struct socket_guard *ret)
 	return true;
 }
 
+/* A sender on another host knows only by the kernel's answer that its data has arrived, which it may keep back for 200 ms: now it is due. */
+static void answer_sender(int fd)
+{
+	socket_set_int(fd, IPPROTO_TCP, TCP_QUICKACK, 1);
+}
+
 static int drain_receiving(struct fermata_desc *d, struct socket_state *s, unsigned int round)
 {
 	struct stuck_key key = stuck_of(s->record.peer_ino);
 	struct socket_guard guard;
 
+	if (round < ROUND_STUCK)
+		answer_sender(d->fd);
 	if (round == ROUND_STUCK)
 		return fermata_ask(&key, sizeof(key));
 	if (round == ROUND_TAKE && guard_of(&key, &guard))
