@@ -232,8 +232,8 @@ __attribute__((constructor)) static void agent_main(void)
 	wrap_undo_init();
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 	r = copy_env(agent.jobdir, sizeof(agent.jobdir), "FERMATA_JOBDIR");
-	if (r == -ENOENT)
-		return; /* preloaded without a job: wrappers pass through */
+	if (r == -ENOENT || getenv("FERMATA_APART"))
+		return; /* preloaded without a job, or what begins in ssh's place (exec_remote.c): wrappers pass through */
 	if (!r)
 		r = stop_init();
 	agent.active = true;

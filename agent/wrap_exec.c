@@ -6,7 +6,8 @@
  * without. Blocked are both signals by which a thread is asked to stop: a new image has no handler yet, and dies of one. If exec fails, all of this is undone.
  *
  * In the child of a vfork (or of posix_spawn) the memory is the parent's: there the link must not be touched. It is told by the pid;
- * such a child gets no FERMATA_FD and connects anew. Nothing is allocated: the new environment lies on the stack.
+ * such a child gets no FERMATA_FD and connects anew. Nothing is allocated: the new environment lies on the stack. ssh becomes another
+ * program (exec_remote.c).
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -14,12 +15,13 @@
 #include <string.h>
 
 #include "agent/agent.h"
+#include "agent/exec_remote.h"
 #include "agent/libc.h"
 #include "agent/wrap.h"
 
-#define EXTRA 9
+#define EXTRA 11
 
-static const char *const kept[] = { "LD_PRELOAD=", "LD_LIBRARY_PATH=", "FERMATA_JOBDIR=", "FERMATA_LIBDIR=", "FERMATA_RDMA=" };
+static const char *const kept[] = { "LD_PRELOAD=", "LD_LIBRARY_PATH=", "FERMATA_JOBDIR=", "FERMATA_LIBDIR=", "FERMATA_RDMA=", "FERMATA_REMOTE=" };
 
 static size_t count(char *const *v)
 {
@@ -111,14 +113,18 @@ static void exec_begin(struct exec_state *s)
 	wrap_undo_put(s->undo_entry, sizeof(s->undo_entry));
 }
 
-#define WITH_ENV(env, call)                                                                \
+/* @call with what @path, @argv and @env become: @path, @argv and new_env. */
+#define WITH_ENV(path, search, argv, env, call)                                            \
 	do {                                                                               \
-		char *new_env[count(env) + EXTRA];                                         \
+		char *new_env[count(env) + EXTRA], *new_argv[count(argv) + EXEC_REMOTE_EXTRA + 1]; \
+		char command[EXEC_REMOTE_PATH];                                            \
 		struct exec_state s;                                                       \
 		int saved;                                                                 \
                                                                                            \
 		exec_begin(&s);                                                            \
 		make_env(env, new_env, s.preload, sizeof(s.preload), s.fd_entry, s.undo_entry); \
+		if (exec_remote(&path, search, argv, new_env, new_argv, command))          \
+			argv = new_argv;                                                   \
 		(call);                                                                    \
 		saved = errno;                                                             \
 		exec_failed(&s);                                                           \
@@ -131,7 +137,7 @@ EXPORT int execve(const char *path, char *const argv[], char *const env[])
 	WRAP_READY(execve);
 	if (!agent.active)
 		return real.execve(path, argv, env);
-	WITH_ENV(env, real.execve(path, argv, new_env));
+	WITH_ENV(path, false, argv, env, real.execve(path, argv, new_env));
 }
 
 EXPORT int execvpe(const char *file, char *const argv[], char *const env[])
@@ -139,15 +145,17 @@ EXPORT int execvpe(const char *file, char *const argv[], char *const env[])
 	WRAP_READY(execvpe);
 	if (!agent.active)
 		return real.execvpe(file, argv, env);
-	WITH_ENV(env, real.execvpe(file, argv, new_env));
+	WITH_ENV(file, true, argv, env, real.execvpe(file, argv, new_env));
 }
 
 EXPORT int fexecve(int fd, char *const argv[], char *const env[])
 {
+	const char *none = "";
+
 	WRAP_READY(fexecve);
 	if (!agent.active)
 		return real.fexecve(fd, argv, env);
-	WITH_ENV(env, real.fexecve(fd, argv, new_env));
+	WITH_ENV(none, false, argv, env, real.fexecve(fd, argv, new_env));
 }
 
 EXPORT int execv(const char *path, char *const argv[])
@@ -201,22 +209,25 @@ EXPORT int execle(const char *path, const char *arg, ...)
 }
 
 /* The child connects by itself; SUSPEND finds it among our children. Until it exists no checkpoint may begin here. */
-#define SPAWN(name)                                                                                         \
+#define SPAWN(name, search)                                                                                 \
 	EXPORT int name(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,            \
 			const posix_spawnattr_t *attr, char *const argv[], char *const env[])               \
 	{                                                                                                   \
-		char *new_env[count(env) + EXTRA], preload[4096];                                           \
+		char *new_env[count(env) + EXTRA], *new_argv[count(argv) + EXEC_REMOTE_EXTRA + 1], preload[4096];  \
+		char command[EXEC_REMOTE_PATH];                                                              \
 		int r;                                                                                      \
                                                                                                             \
 		WRAP_READY(name);                                                                           \
 		if (!agent.active)                                                                          \
 			return real.name(pid, path, actions, attr, argv, env);                              \
 		make_env(env, new_env, preload, sizeof(preload), "", "");                                   \
+		if (exec_remote(&path, search, argv, new_env, new_argv, command))                           \
+			argv = new_argv;                                                                    \
 		fermata_enter();                                                                            \
 		r = real.name(pid, path, actions, attr, argv, new_env);                                     \
 		fermata_leave();                                                                            \
 		return r;                                                                                   \
 	}
 
-SPAWN(posix_spawn)
-SPAWN(posix_spawnp)
+SPAWN(posix_spawn, false)
+SPAWN(posix_spawnp, true)

@@ -28,6 +28,7 @@ int cmd_inspect(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 int cmd_core(int argc, char **argv);
 int cmd_coordinator(int argc, char **argv);
+int cmd_remote(int argc, char **argv);
 
 /* job.c: the running job that a command talks to. */
 

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/launch_apart.h"
+#include "cli/launch_member.h"
 #include "cli/launch_program.h"
 #include "cli/launch_shim.h"
 #include "cli/protect.h"
@@ -28,6 +29,7 @@
 
 #define LAUNCH_FD_MIN 500 /* out of the way of the program's own until the agent takes it over */
 #define LAUNCH_PATH_MAX 4096
+#define LAUNCH_WORDS_MAX 1024
 
 static const char launch_help[] =
 	"Usage: fermata launch [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
@@ -48,11 +50,13 @@ static const char launch_help[] =
 	"  --on-signal SIG   at this signal to fermata launch: take a checkpoint, end the job,\n"
 	"                    exit with 99, for batch systems that start it again (default: none)\n"
 	"  --timeout SECS    the longest that a phase may last (default: 60)\n"
+	"  --no-remote       what is started on other hosts by ssh does not come under the job\n"
 	"Each has an environment variable: FERMATA_JOB, FERMATA_DIR, FERMATA_INTERVAL,\n"
 	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_FILES, FERMATA_ON_FAILURE,\n"
-	"FERMATA_RESTARTS, FERMATA_ON_SIGNAL, FERMATA_TIMEOUT; an option beats it.\n";
+	"FERMATA_RESTARTS, FERMATA_ON_SIGNAL, FERMATA_TIMEOUT, FERMATA_REMOTE=no;\n"
+	"an option beats it.\n";
 
-enum { OPT_COORDINATOR = 256 };
+enum { OPT_COORDINATOR = 256, OPT_NO_REMOTE };
 
 static const struct option launch_long[] = {
 	{ "job", required_argument, NULL, 'j' },      { "dir", required_argument, NULL, 'd' },
@@ -61,7 +65,8 @@ static const struct option launch_long[] = {
 	{ "on-failure", required_argument, NULL, 'o' }, { "restarts", required_argument, NULL, 'n' },
 	{ "files", required_argument, NULL, 'f' },    { "on-signal", required_argument, NULL, 's' },
 	{ "timeout", required_argument, NULL, 't' },  { "coordinator", required_argument, NULL, OPT_COORDINATOR },
-	{ "help", no_argument, NULL, 'h' },	      { 0 },
+	{ "no-remote", no_argument, NULL, OPT_NO_REMOTE }, { "help", no_argument, NULL, 'h' },
+	{ 0 },
 };
 
 struct launch_flags {
@@ -87,6 +92,7 @@ static int launch_parse(int argc, char **argv, struct launch_flags *f)
 		case 's': f->on_signal = optarg; break;
 		case 't': f->timeout = optarg; break;
 		case OPT_COORDINATOR: f->coordinator = optarg; break;
+		case OPT_NO_REMOTE: setenv("FERMATA_REMOTE", "no", 1); break;
 		case 'h': fputs(launch_help, stdout); return CLI_OK + 1;
 		default: fputs(launch_help, stderr); return CLI_USAGE + 1;
 		}
@@ -219,6 +225,32 @@ struct launch {
 	char **argv;
 };
 
+/* ssh, as a process of the job begins it (agent/exec_remote.c). */
+static int launch_remote(struct launch *l)
+{
+	char command[JOB_PATH_MAX + 32], *words[LAUNCH_WORDS_MAX] = { "fermata", "remote", l->program };
+	size_t n = 0;
+
+	while (l->argv[n])
+		n++;
+	if (n + 4 > LAUNCH_WORDS_MAX)
+		return -E2BIG;
+	memcpy(words + 3, l->argv, (n + 1) * sizeof(*words));
+	snprintf(command, sizeof(command), "%s/../bin/fermata", l->libdir);
+	setenv("FERMATA_APART", "1", 1);
+	execv(command, words);
+	unsetenv("FERMATA_APART");
+	return -errno;
+}
+
+static bool launch_is_ssh(const char *program)
+{
+	const char *base = strrchr(program, '/'), *wanted = getenv("FERMATA_REMOTE");
+
+	base = base ? base + 1 : program;
+	return (!strcmp(base, "ssh") || !strcmp(base, "rsh")) && (!wanted || strcmp(wanted, "no"));
+}
+
 /* Returns an exit status if it fails. */
 static int launch_become(void *arg, int ready)
 {
@@ -230,6 +262,8 @@ static int launch_become(void *arg, int ready)
 		log_error("%s: %s", l->program, strerror(errno));
 		return CLI_FAILED;
 	}
+	if (launch_is_ssh(l->program))
+		launch_remote(l);
 	execv(l->program, l->argv);
 	log_error("%s: %s", l->program, strerror(errno));
 	return 126;
@@ -243,6 +277,25 @@ static int launch_run(struct launch *l)
 			     .handed = &l->job, .program = l->argv[0] };
 
 	return p.on_failure || options_signal_number(p.on_signal) || launch_apart() ? protect_run(&p) : launch_become(l, -1);
+}
+
+/* Where the agent and the other parts are. */
+static int launch_find_parts(struct launch *l)
+{
+	if (paths_lib("libfermata.so", l->agent, sizeof(l->agent)) < 0 || paths_lib("", l->libdir, sizeof(l->libdir)) < 0)
+		return -ENOENT;
+	return launch_check_agent(l->agent);
+}
+
+int launch_member(const struct job_options *o, char **argv, int (*joined)(void *arg), void *arg)
+{
+	struct launch l = { .argv = argv };
+	ssize_t n = readlink("/proc/self/exe", l.program, sizeof(l.program) - 1);
+
+	if (n < 0 || launch_find_parts(&l) < 0 || job_start(o, &l.job) < 0)
+		return CLI_FAILED;
+	l.program[n] = 0;
+	return joined(arg) < 0 ? CLI_FAILED : launch_become(&l, -1);
 }
 
 int cmd_launch(int argc, char **argv)
@@ -262,8 +315,7 @@ int cmd_launch(int argc, char **argv)
 	r = launch_program_check(argv[optind], l.program, sizeof(l.program));
 	if (r < 0)
 		return r == -ENOENT ? 127 : 126;
-	if (paths_lib("libfermata.so", l.agent, sizeof(l.agent)) < 0 || paths_lib("", l.libdir, sizeof(l.libdir)) < 0 ||
-	    launch_check_agent(l.agent) < 0)
+	if (launch_find_parts(&l) < 0)
 		return CLI_FAILED;
 	protect_hold(on_signal);
 	l.argv = argv + optind;

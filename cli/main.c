@@ -24,6 +24,7 @@ static const struct command commands[] = {
 	{ "verify", cmd_verify, "check a checkpoint or an image for damage" },
 	{ "core", cmd_core, "write an image as a core file for debuggers" },
 	{ "coordinator", cmd_coordinator, "start a job's coordinator by hand" },
+	{ "remote", cmd_remote, NULL }, /* for fermata's own use */
 };
 
 static void main_help(FILE *to)
@@ -31,7 +32,8 @@ static void main_help(FILE *to)
 	fputs("Usage: fermata COMMAND [ARGUMENTS]\n"
 	      "Checkpoint and restart of unmodified programs that use RDMA, without root.\n\n", to);
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-		fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].summary);
+		if (commands[i].summary)
+			fprintf(to, "  %-12s %s\n", commands[i].name, commands[i].summary);
 	fputs("\nfermata COMMAND --help says more about each; fermata --version names the version.\n"
 	      "FERMATA_LOG=error|warn|info|debug chooses what is said on standard error.\n", to);
 }

@@ -53,7 +53,7 @@ _fermata()
 	--compress) mapfile -t COMPREPLY < <(compgen -W "none" -- "$current"); return ;;
 	esac
 	case $command in
-	launch) options+=" --job --dir --interval --keep --compress --rdma --timeout" ;;
+	launch) options+=" --job --dir --interval --keep --compress --rdma --timeout --no-remote" ;;
 	coordinator) options+=" --job --dir --interval --keep --compress --rdma --timeout --foreground" ;;
 	checkpoint) options+=" --stop --json $(_fermata_jobs)" ;;
 	status) options+=" --json --watch $(_fermata_jobs)" ;;
