@@ -7,6 +7,7 @@ from pathlib import Path
 from harness import Skip, wait_for
 
 USER, UID, PORT = 'somebody', 1000, 2022
+AS_USER = ['unshare', '--user', f'--map-user={UID}', f'--map-group={UID}']  # for root sshd would do what only a real one may
 NAME = 'beta'
 
 
@@ -55,9 +56,7 @@ MaxStartups 100
         subprocess.run([str(a) for a in (*self.hosts.front(n), *argv)], check=True)
 
     def start(self):
-        """In a user namespace of its own: for root sshd would do what only a real one may."""
-        inside = ['unshare', '--user', f'--map-user={UID}', f'--map-group={UID}']
-        self.program = self.hosts.start(1, f'sshd-{len(self.job.programs)}', [*inside, self.server, '-D', '-e', '-f', self.folder / 'sshd_config'])
+        self.program = self.hosts.start(1, f'sshd-{len(self.job.programs)}', [*AS_USER, self.server, '-D', '-e', '-f', self.folder / 'sshd_config'])
         wait_for(lambda: self.program.ended() or self.listens(), 'sshd does not listen')
         if self.program.ended():
             raise Skip(f'sshd does not run as an ordinary user here: {self.program.err.text().strip()}')
