@@ -55,6 +55,11 @@ struct job {
  */
 int job_connect(const char *name, struct job *ret);
 void job_close(struct job *job);
+/*
+ * Makes the job's coordinator listen at @address ("ADDR:PORT", port 0: any) for other hosts. @ret: the address that they are to use, as --coordinator; at a host that
+ * has a relay that is the one that it uses itself. 0, or -errno after it has said why not.
+ */
+int job_listen(struct job *job, const char *address, char *ret, size_t size);
 /* The coordinator's status as JSON text, to be freed. */
 int job_status(struct job *job, char **ret_text);
 
@@ -64,6 +69,8 @@ struct job_options {
 	const char *compress, *rdma, *files, *on_failure, *on_signal; /* NULL: not given */
 	unsigned int interval, keep, timeout, restarts; /* seconds, number, seconds, number */
 	bool interval_given, keep_given, timeout_given, restarts_given;
+	const char *listen; /* ADDR:PORT for other hosts, or NULL */
+	const char *coordinator; /* ADDR:PORT: the job is at another host, or NULL */
 	const char *restart; /* checkpoint whose processes are expected, or NULL */
 	bool part; /* some of them are: a restart of that checkpoint which is under way is joined */
 	bool linger; /* the coordinator waits for a first process without limit */

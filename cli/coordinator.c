@@ -17,13 +17,14 @@ static const char coordinator_help[] =
 	"Usage: fermata coordinator --job NAME [--dir DIR] [--interval SECS] [--keep N]\n"
 	"                           [--compress none] [--rdma auto|system|soft]\n"
 	"                           [--on-failure restart|none] [--restarts N]\n"
-	"                           [--on-signal SIGNAL] [--timeout SECS] [--foreground]\n"
+	"                           [--on-signal SIGNAL] [--timeout SECS] [--listen ADDR:PORT]\n"
+	"                           [--foreground]\n"
 	"Starts the coordinator of a job by hand. It waits for the job's first process and\n"
 	"leaves with the last one. fermata launch starts one by itself if there is none.\n"
 	"  --foreground   stay in the foreground, messages on standard error\n"
 	"The other options: see fermata launch --help.\n";
 
-enum { OPT_READY = 256, OPT_LINGER, OPT_RESTART, OPT_FILES, OPT_ON_SIGNAL, OPT_ON_FAILURE, OPT_RESTARTS };
+enum { OPT_READY = 256, OPT_LINGER, OPT_RESTART, OPT_FILES, OPT_ON_SIGNAL, OPT_ON_FAILURE, OPT_RESTARTS, OPT_LISTEN, OPT_RELAY };
 
 static const struct option coordinator_long[] = {
 	{ "job", required_argument, NULL, 'j' },	{ "dir", required_argument, NULL, 'd' },
@@ -33,12 +34,13 @@ static const struct option coordinator_long[] = {
 	{ "on-signal", required_argument, NULL, OPT_ON_SIGNAL }, { "on-failure", required_argument, NULL, OPT_ON_FAILURE },
 	{ "restarts", required_argument, NULL, OPT_RESTARTS }, { "foreground", no_argument, NULL, 'f' },
 	{ "restart", required_argument, NULL, OPT_RESTART }, { "ready-fd", required_argument, NULL, OPT_READY },
+	{ "listen", required_argument, NULL, OPT_LISTEN }, { "relay", required_argument, NULL, OPT_RELAY },
 	{ "linger", no_argument, NULL, OPT_LINGER },	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
 
 struct coordinator_flags {
-	const char *job, *dir, *compress, *rdma, *files, *on_failure, *on_signal, *restarts, *interval, *keep, *timeout, *restart, *ready;
+	const char *job, *dir, *compress, *rdma, *files, *on_failure, *on_signal, *restarts, *interval, *keep, *timeout, *restart, *ready, *listen, *relay;
 	bool foreground, linger;
 };
 
@@ -63,6 +65,8 @@ static int coordinator_parse(int argc, char **argv, struct coordinator_flags *f)
 		case OPT_ON_SIGNAL: f->on_signal = optarg; break;
 		case OPT_RESTART: f->restart = optarg; break;
 		case OPT_READY: f->ready = optarg; break;
+		case OPT_LISTEN: f->listen = optarg; break;
+		case OPT_RELAY: f->relay = optarg; break;
 		case OPT_LINGER: f->linger = true; break;
 		case 'h': fputs(coordinator_help, stdout); return CLI_OK + 1;
 		default: fputs(coordinator_help, stderr); return CLI_USAGE + 1;
@@ -76,7 +80,7 @@ static int coordinator_start(const struct coordinator_flags *f, const char *dir,
 	struct job_options o = { .name = c->job, .dir = dir, .compress = c->compress, .rdma = c->rdma, .files = c->files, .on_failure = c->on_failure,
 				 .on_signal = c->on_signal, .restarts = c->restarts, .restarts_given = true,
 				 .interval = c->interval_s, .interval_given = true, .keep = c->keep, .keep_given = true,
-				 .timeout = c->timeout_ms / 1000, .timeout_given = true, .linger = true };
+				 .timeout = c->timeout_ms / 1000, .timeout_given = true, .listen = c->listen, .linger = true };
 	struct job job;
 	int r = job_start(&o, &job);
 
@@ -122,6 +126,8 @@ int cmd_coordinator(int argc, char **argv)
 	c.timeout_ms = 1000 * options_number("--timeout", options_text(f.timeout, "FERMATA_TIMEOUT"), &given);
 	c.timeout_ms = c.timeout_ms ? c.timeout_ms : 60000;
 	c.restart = f.restart;
+	c.listen = options_text(f.listen, "FERMATA_LISTEN");
+	c.relay = f.relay;
 	c.linger = f.linger || f.foreground;
 	c.ready_fd = f.ready ? atoi(f.ready) : -1;
 	snprintf(by_name, sizeof(by_name), "fermata-%s", c.job);

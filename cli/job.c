@@ -88,6 +88,33 @@ void job_close(struct job *job)
 	link_close(&job->link);
 }
 
+static int job_refused(const struct job *job, const struct link_message *m)
+{
+	struct msg_error e;
+
+	if (m->type != MSG_ERROR || m->length < sizeof(e))
+		return -EPROTO;
+	memcpy(&e, m->data, sizeof(e));
+	log_error("job %s: %.*s", job->name, (int)(m->length - sizeof(e)), (const char *)m->data + sizeof(e));
+	return e.error < 0 ? e.error : -EPROTO;
+}
+
+int job_listen(struct job *job, const char *address, char *ret, size_t size)
+{
+	struct link_message m;
+	int r = link_send(&job->link, MSG_LISTEN, address, strlen(address));
+
+	if (r == 0)
+		r = link_receive(&job->link, &m, 30000);
+	if (r == 0 && m.type != MSG_LISTENING)
+		return job_refused(job, &m);
+	if (r < 0) {
+		log_error("job %s: its coordinator does not answer: %s", job->name, strerror(-r));
+		return r;
+	}
+	return snprintf(ret, size, "%.*s", (int)m.length, (const char *)m.data) < (int)size ? 0 : -ENAMETOOLONG;
+}
+
 int job_status(struct job *job, char **ret_text)
 {
 	struct link_message m;

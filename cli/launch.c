@@ -50,13 +50,16 @@ static const char launch_help[] =
 	"  --on-signal SIG   at this signal to fermata launch: take a checkpoint, end the job,\n"
 	"                    exit with 99, for batch systems that start it again (default: none)\n"
 	"  --timeout SECS    the longest that a phase may last (default: 60)\n"
+	"  --listen ADDR:PORT        where this host's address is to be found by the job's other hosts; port 0: any,\n"
+	"                    fermata status says which\n"
+	"  --coordinator ADDR:PORT   where the job listens, at another host: PROGRAM joins it (with --job)\n"
 	"  --no-remote       what is started on other hosts by ssh does not come under the job\n"
 	"Each has an environment variable: FERMATA_JOB, FERMATA_DIR, FERMATA_INTERVAL,\n"
 	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_FILES, FERMATA_ON_FAILURE,\n"
-	"FERMATA_RESTARTS, FERMATA_ON_SIGNAL, FERMATA_TIMEOUT, FERMATA_REMOTE=no;\n"
-	"an option beats it.\n";
+	"FERMATA_RESTARTS, FERMATA_ON_SIGNAL, FERMATA_TIMEOUT, FERMATA_LISTEN, FERMATA_COORDINATOR,\n"
+	"FERMATA_REMOTE=no; an option beats it.\n";
 
-enum { OPT_COORDINATOR = 256, OPT_NO_REMOTE };
+enum { OPT_COORDINATOR = 256, OPT_LISTEN, OPT_NO_REMOTE };
 
 static const struct option launch_long[] = {
 	{ "job", required_argument, NULL, 'j' },      { "dir", required_argument, NULL, 'd' },
@@ -65,12 +68,12 @@ static const struct option launch_long[] = {
 	{ "on-failure", required_argument, NULL, 'o' }, { "restarts", required_argument, NULL, 'n' },
 	{ "files", required_argument, NULL, 'f' },    { "on-signal", required_argument, NULL, 's' },
 	{ "timeout", required_argument, NULL, 't' },  { "coordinator", required_argument, NULL, OPT_COORDINATOR },
-	{ "no-remote", no_argument, NULL, OPT_NO_REMOTE }, { "help", no_argument, NULL, 'h' },
-	{ 0 },
+	{ "listen", required_argument, NULL, OPT_LISTEN }, { "no-remote", no_argument, NULL, OPT_NO_REMOTE },
+	{ "help", no_argument, NULL, 'h' }, { 0 },
 };
 
 struct launch_flags {
-	const char *job, *dir, *interval, *keep, *compress, *rdma, *files, *on_failure, *restarts, *on_signal, *timeout, *coordinator;
+	const char *job, *dir, *interval, *keep, *compress, *rdma, *files, *on_failure, *restarts, *on_signal, *timeout, *coordinator, *listen;
 };
 
 /* 0, or an exit status + 1. */
@@ -92,6 +95,7 @@ static int launch_parse(int argc, char **argv, struct launch_flags *f)
 		case 's': f->on_signal = optarg; break;
 		case 't': f->timeout = optarg; break;
 		case OPT_COORDINATOR: f->coordinator = optarg; break;
+		case OPT_LISTEN: f->listen = optarg; break;
 		case OPT_NO_REMOTE: setenv("FERMATA_REMOTE", "no", 1); break;
 		case 'h': fputs(launch_help, stdout); return CLI_OK + 1;
 		default: fputs(launch_help, stderr); return CLI_USAGE + 1;
@@ -129,8 +133,10 @@ static int launch_options(const struct launch_flags *f, const char *program, str
 {
 	const char *given = options_text(f->job, "FERMATA_JOB"), *where = options_text(f->dir, "FERMATA_DIR");
 
-	if (options_text(f->coordinator, "FERMATA_COORDINATOR")) {
-		log_error("--coordinator: jobs on several hosts are not supported in this version; leave it out");
+	o->listen = options_text(f->listen, "FERMATA_LISTEN");
+	o->coordinator = options_text(f->coordinator, "FERMATA_COORDINATOR");
+	if (o->coordinator && !given) {
+		log_error("--coordinator %s: --job has to say which job that is", o->coordinator);
 		return -EINVAL;
 	}
 	if (given)

@@ -217,12 +217,15 @@ static int start_wait_gone(const struct job_options *o)
 /* Under the start lock. -EAGAIN: its coordinator is about to leave, which needs that lock. */
 static int start_or_join(const struct job_options *o, struct job *ret)
 {
-	char jobdir[RUNDIR_PATH_MAX];
+	char jobdir[RUNDIR_PATH_MAX], address[128];
 	int r;
 
 	if (rundir_find(o->name, jobdir) < 0) {
-		start_own_options(ret, o);
-		return start_coordinator(o);
+		if (!o->coordinator)
+			start_own_options(ret, o);
+		r = start_coordinator(o);
+		if (r < 0 || !o->coordinator)
+			return r;
 	}
 	if (start_is_awaited(o))
 		return 0;
@@ -231,6 +234,8 @@ static int start_or_join(const struct job_options *o, struct job *ret)
 	r = job_connect(o->name, ret);
 	if (r == 0)
 		r = start_check_options(o, ret);
+	if (r == 0 && o->listen)
+		r = job_listen(ret, o->listen, address, sizeof(address));
 	/* The question has made it a command's connection; a process needs one that is nobody's yet. */
 	job_close(ret);
 	return r;

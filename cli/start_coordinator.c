@@ -63,7 +63,12 @@ static int start_args(struct start_args *a, const struct job_options *o)
 		return -EINVAL;
 	}
 	start_arg(a, "--job", o->name);
+	start_arg(a, "--ready-fd", "3");
+	start_arg(a, "--relay", o->coordinator);
+	if (o->coordinator)
+		return 0;
 	start_arg(a, "--dir", a->dir);
+	start_arg(a, "--listen", o->listen);
 	start_arg(a, "--compress", o->compress);
 	start_arg(a, "--rdma", o->rdma);
 	start_arg(a, "--files", o->files);
@@ -74,7 +79,6 @@ static int start_args(struct start_args *a, const struct job_options *o)
 	start_number(a, "--keep", o->keep, o->keep_given);
 	start_number(a, "--restarts", o->restarts, o->restarts_given);
 	start_number(a, "--timeout", o->timeout, o->timeout_given);
-	start_arg(a, "--ready-fd", "3");
 	if (o->linger)
 		a->v[a->count++] = "--linger";
 	return 0;

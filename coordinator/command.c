@@ -161,6 +161,21 @@ static void command_failed(struct conn *from, const char *text, uint32_t length)
 	}
 }
 
+void command_lost(struct coordinator *c)
+{
+	char text[sizeof(c->lost) + 16];
+	struct conn *k;
+
+	snprintf(text, sizeof(text), "%s is lost", c->lost);
+	log_error("%s: no more checkpoints are taken", text);
+	list_each(k, &c->conns, node) {
+		if (!k->keeps)
+			continue;
+		command_failed(k, text, (uint32_t)strlen(text));
+		return;
+	}
+}
+
 static void command_watch(struct conn *k, const struct msg_watch *m)
 {
 	k->watches = true;
@@ -204,12 +219,25 @@ static json_t *command_status_last(const struct outcome *o)
 			 "phases_ns", command_status_phases(o->phase_ns), "path", o->path, "text", o->text);
 }
 
+/* Those that have a relay. */
+static json_t *command_status_hosts(struct coordinator *c)
+{
+	json_t *list = json_array();
+	struct conn *k;
+
+	list_each(k, &c->conns, node)
+		if (k->tunnel && k->tunnel->joined)
+			json_array_append_new(list, json_string(k->tunnel->host));
+	return list;
+}
+
 json_t *command_status(struct coordinator *c)
 {
 	const struct coordinator_options *o = c->options;
 
-	return json_pack("{s:s, s:b, s:s?, s:s, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "job", o->job,
-			 "restarted", o->restart != NULL, "restarted_from", o->restart, "dir", o->dir,
+	return json_pack("{s:s, s:b, s:s?, s:s, s:s?, s:o, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "job", o->job,
+			 "restarted", o->restart != NULL, "restarted_from", o->restart, "dir", o->dir, "listen",
+			 c->port_count ? c->ports[0].address : NULL, "hosts", command_status_hosts(c),
 			 "coordinator", (int)getpid(), "phase", conduct_state_name(c->state), "phase_seconds",
 			 (double)(raw_now_ns() - c->state_since_ns) / 1e9, "interval", (int)o->interval_s, "keep",
 			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "files", o->files, "on_failure",
@@ -246,6 +274,21 @@ static void command_checkpoint(struct conn *k, const struct msg_checkpoint *m)
 	conduct_request(c);
 }
 
+/* Who asks at another host is told how that host has found us. */
+static void command_listen(struct conn *k, const char *text, uint32_t length)
+{
+	char wanted[sizeof(k->c->ports[0].address)], why[256] = "";
+	const char *at = NULL;
+	int r = -EINVAL;
+
+	snprintf(wanted, sizeof(wanted), "%.*s", (int)(length < sizeof(wanted) ? length : sizeof(wanted) - 1), text);
+	at = k->relay ? k->relay->tunnel->target : accept_network(k->c, wanted, &r, why, sizeof(why));
+	if (at)
+		connection_send(k, MSG_LISTENING, at, strlen(at), NULL, 0);
+	else
+		connection_send_error(k, r, why);
+}
+
 void command_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t length)
 {
 	struct msg_checkpoint checkpoint;
@@ -272,6 +315,9 @@ void command_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_
 	case MSG_WATCH:
 		memcpy(&watch, data, sizeof(watch));
 		command_watch(k, &watch);
+		break;
+	case MSG_LISTEN:
+		command_listen(k, (const char *)data, length);
 		break;
 	case MSG_FAILED:
 		command_failed(k, (const char *)data, length);

@@ -149,6 +149,7 @@ void conduct_suspend_member(struct member *m)
 
 	m->suspended = true;
 	c->missing++;
+	c->arrivals++;
 	conduct_send_phase(m, PHASE_SUSPEND, ++c->suspend_round, 0);
 }
 
@@ -215,7 +216,7 @@ static void conduct_fail_restart(struct coordinator *c, int error, const char *t
 	conduct_move(c, STATE_ENDING);
 	list_each(m, &c->members, node) {
 		connection_send_error(m->conn, error, text);
-		shutdown(m->conn->fd, SHUT_WR);
+		connection_shutdown(m->conn);
 	}
 	command_restart_result(c);
 	run_check_leave(c);

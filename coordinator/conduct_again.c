@@ -51,6 +51,8 @@ bool conduct_attempt(struct coordinator *c)
 	if (!uv_is_active((uv_handle_t *)&c->progress_timer))
 		uv_timer_start(&c->progress_timer, command_progress, 200, 200);
 	conduct_enter(c, STATE_SUSPEND, 0);
+	if (c->lost[0])
+		conduct_fail(c, -EHOSTDOWN, "%s is lost: end the job, and restart it from its last checkpoint", c->lost);
 	conduct_check(c);
 	return true;
 }

@@ -17,6 +17,7 @@
 
 #include "base/sys.h"
 #include "coordinator/internal.h"
+#include "coordinator/tunnel.h"
 
 #define SILENT_NS 1000000000u
 #define SILENT_CLOSED_NS 5000000000u /* a process that may not be looked at may still have an agent */
@@ -107,29 +108,15 @@ static char program_state(pid_t pid)
 	return state;
 }
 
-static bool stands_still(struct member *m, const char *name, uint64_t silent_ns)
-{
-	char state = program_state(m->kill_pid);
-
-	if (state == 'T')
-		conduct_fail(m->conn->c, -EAGAIN, "process %u (%s) is stopped and cannot take part: kill -CONT %d lets it go on", m->pid, name,
-			     (int)m->kill_pid);
-	else if (state == 't' && silent_ns >= SILENT_CLOSED_NS)
-		conduct_fail(m->conn->c, -EAGAIN, "process %u (%s) is held by a debugger and cannot take part: let it go on there", m->pid, name);
-	else
-		return false;
-	return true;
-}
-
-/* The name that it has now: the member's is that of before. */
-static void program_name(const struct member *m, char *ret, size_t size)
+/* The name that it has now: what was noted is that of before. */
+static void program_name(pid_t pid, const char *noted, char *ret, size_t size)
 {
 	char path[64];
 	ssize_t n;
 	int fd;
 
-	snprintf(ret, size, "%s", m->comm);
-	snprintf(path, sizeof(path), "/proc/%d/comm", (int)m->kill_pid);
+	snprintf(ret, size, "%s", noted);
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	n = fd < 0 ? -1 : read(fd, ret, size - 1);
 	if (fd >= 0)
@@ -141,6 +128,50 @@ static void program_name(const struct member *m, char *ret, size_t size)
 			*p = '?';
 }
 
+int silent_look(pid_t pid, const char *noted, uint64_t silent_ns, char *ret, size_t size)
+{
+	char name[16], state = program_state(pid);
+	const char *fault;
+
+	program_name(pid, noted, name, sizeof(name));
+	if (state == 'T') {
+		snprintf(ret, size, "(%s) is stopped and cannot take part: kill -CONT %d lets it go on", name, (int)pid);
+		return -EAGAIN;
+	}
+	if (state == 't' && silent_ns >= SILENT_CLOSED_NS) {
+		snprintf(ret, size, "(%s) is held by a debugger and cannot take part: let it go on there", name);
+		return -EAGAIN;
+	}
+	fault = program_fault(pid, silent_ns);
+	if (fault)
+		snprintf(ret, size, "(%s) %s: it cannot be checkpointed, and no checkpoint of the job as long as it runs", name, fault);
+	return fault ? -ENOTSUP : 0;
+}
+
+void conduct_silent_looked(struct member *m, int error, const char *text)
+{
+	struct coordinator *c = m->conn->c;
+
+	if (c->state == STATE_SUSPEND && !m->waiting && !m->reported)
+		conduct_fail(c, error, "process %u %s", m->pid, text);
+}
+
+/* True: it is known by now what keeps it. */
+static bool conduct_look_at(struct member *m, uint64_t silent_ns)
+{
+	char text[256];
+	int r;
+
+	if (m->conn->relay) { /* the answer comes, if there is one */
+		tunnel_send(m->conn->relay, TUNNEL_LOOK, m->conn->channel, (uint32_t)(silent_ns / 1000000), NULL, 0);
+		return false;
+	}
+	r = silent_look(m->kill_pid, m->comm, silent_ns, text, sizeof(text));
+	if (r)
+		conduct_silent_looked(m, r, text);
+	return r != 0;
+}
+
 void conduct_look_at_silent(struct coordinator *c)
 {
 	uint64_t silent_ns = raw_now_ns() - c->state_since_ns;
@@ -148,20 +179,7 @@ void conduct_look_at_silent(struct coordinator *c)
 
 	if (c->state != STATE_SUSPEND || silent_ns < SILENT_NS)
 		return;
-	list_each(m, &c->members, node) {
-		const char *fault;
-		char name[16];
-
-		if (m->waiting || m->reported || m->kill_pid <= 0)
-			continue;
-		program_name(m, name, sizeof(name));
-		if (stands_still(m, name, silent_ns))
+	list_each(m, &c->members, node)
+		if (!m->waiting && !m->reported && m->kill_pid > 0 && conduct_look_at(m, silent_ns))
 			return;
-		fault = program_fault(m->kill_pid, silent_ns);
-		if (!fault)
-			continue;
-		conduct_fail(c, -ENOTSUP, "process %u (%s) %s: it cannot be checkpointed, and no checkpoint of the job as long as it runs",
-			     m->pid, name, fault);
-		return;
-	}
 }

@@ -3,7 +3,8 @@
  * The end of SUSPEND: nobody may slip away. When all members have reported, a process can still be missing in two ways: it is being
  * created (then its connection is here, half-open, because the wrapper connects before it forks), or it was created behind our back, by
  * a call that is not wrapped or a program that cannot be preloaded (then its parent lists it as a child). The first one is waited for; the
- * second one is asked after until it has registered or ended, and refused by name when it does neither.
+ * second one is asked after until it has registered or ended, and refused by name when it does neither. Last of all the relays of other hosts are asked
+ * whether they have everybody (relayed.c).
  */
 #include <errno.h>
 
@@ -56,13 +57,13 @@ bool conduct_suspend_closed(struct coordinator *c)
 	struct member *parent;
 	char name[128];
 
-	if (!connection_accept_all(c) || c->half_open) {
+	if (!accept_all(c) || c->half_open) {
 		c->foreign_since_ns = 0;
 		return false;
 	}
 	parent = conduct_foreign_parent(c);
 	if (!parent)
-		return c->missing == 0;
+		return c->missing == 0 && relayed_synced(c);
 	if (!c->foreign_since_ns) {
 		c->foreign_since_ns = raw_now_ns();
 		c->retries = 0;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connections: accept, the proof of the job's key, whole messages in, queued bytes out. Owns every struct conn; the
- * loop's handle inside it lives until its close callback, so a closed connection is freed there and nowhere else.
+ * Connections: the proof of the key, whole messages in, queued bytes out. Owns every struct conn; the
+ * loop's handle inside it lives until its close callback, so a closed connection is freed there and nowhere else. One of a process at
+ * another host has no descriptor: its bytes come and go through that of the host's relay (tunnel.c).
  *
  * Invariants: a message reaches member.c or command.c only after the key was proved and decode_message() took it.
- * half_open counts the connections in CONN_HELLO, CONN_PROOF and CONN_OPEN: each may be a process that is being created.
+ * half_open counts the connections in CONN_HELLO, CONN_PROOF and CONN_OPEN, but not strangers of the network: each may be a process that is
+ * being created.
  * A send never closes: an error shuts the socket down, and the loop then sees its end.
  */
 #include <errno.h>
@@ -13,38 +15,47 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/macro.h"
 #include "coordinator/internal.h"
+#include "coordinator/tunnel.h"
 #include "protocol/auth.h"
 
 #define CONNECTION_READ 65536u
 #define CONNECTION_PROOF_MAX 4096u /* bytes of a message from somebody who has not proved the key */
 
-static bool connection_is_half_open(enum conn_state s)
+static bool connection_is_half_open(const struct conn *k, enum conn_state s)
 {
-	return s == CONN_HELLO || s == CONN_PROOF || s == CONN_OPEN;
+	return !k->network && (s == CONN_HELLO || s == CONN_PROOF || s == CONN_OPEN);
 }
 
 void connection_become(struct conn *k, enum conn_state state)
 {
-	if (connection_is_half_open(k->state) && !connection_is_half_open(state))
+	if (connection_is_half_open(k, k->state) && !connection_is_half_open(k, state))
 		k->c->half_open--;
 	k->state = state;
 }
 
-static void connection_incoming(uv_poll_t *poll, int status, int events);
-
 static void connection_free(uv_handle_t *handle)
 {
-	struct conn *k = container_of((uv_poll_t *)handle, struct conn, poll);
+	struct conn *k = handle->data;
 
 	free(k->in);
-	free(k->out);
+	bytes_free(&k->out);
+	tunnel_free(k->tunnel);
 	free(k);
+}
+
+static void connection_let_go(struct conn *k)
+{
+	if (!k->relay)
+		uv_poll_stop(&k->uv.poll);
+	uv_close((uv_handle_t *)&k->uv, connection_free);
+	if (k->fd >= 0)
+		close(k->fd);
+	accept_again(k->c);
 }
 
 void connection_close(struct conn *k)
@@ -53,22 +64,24 @@ void connection_close(struct conn *k)
 
 	if (k->state == CONN_CLOSED)
 		return;
+	if (k->relay) {
+		tunnel_channel_set(k->relay, k->channel, NULL);
+		tunnel_send(k->relay, TUNNEL_CLOSE, k->channel, 0, NULL, 0);
+	}
 	connection_become(k, CONN_CLOSED);
 	list_del(&k->node);
 	c->conn_count--;
-	uv_poll_stop(&k->poll);
-	uv_close((uv_handle_t *)&k->poll, connection_free);
-	close(k->fd);
-	if (c->accept_blocked && c->state != STATE_ENDING) {
-		c->accept_blocked = false;
-		uv_poll_start(&c->listener, UV_READABLE, connection_incoming);
-	}
+	connection_let_go(k);
 	if (k->member) {
 		struct member *m = k->member;
 
 		k->member = NULL;
 		member_remove(m);
 	}
+	if (c->options->relay)
+		relay_closed(k);
+	else if (k->tunnel)
+		relayed_closed(k);
 	if (k->wait == WAIT_RESTART && !c->restart_over)
 		conduct_fail(c, -ECANCELED, "fermata restart was ended before its processes were restored");
 	conduct_check(c);
@@ -79,19 +92,19 @@ static void connection_event(uv_poll_t *poll, int status, int events);
 
 static void connection_watch(struct conn *k)
 {
-	uv_poll_start(&k->poll, UV_READABLE | (k->out_len > k->out_at ? UV_WRITABLE : 0), connection_event);
+	uv_poll_start(&k->uv.poll, UV_READABLE | (k->out.len > k->out.at ? UV_WRITABLE : 0), connection_event);
 }
 
-static void connection_broken(struct conn *k)
+void connection_broken(struct conn *k)
 {
-	k->out_at = k->out_len = 0;
+	k->out.at = k->out.len = 0;
 	shutdown(k->fd, SHUT_RDWR);
 }
 
 static void connection_flush(struct conn *k)
 {
-	while (k->out_at < k->out_len) {
-		ssize_t n = send(k->fd, k->out + k->out_at, k->out_len - k->out_at, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (k->out.at < k->out.len) {
+		ssize_t n = send(k->fd, k->out.data + k->out.at, k->out.len - k->out.at, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -101,45 +114,57 @@ static void connection_flush(struct conn *k)
 			connection_broken(k);
 			return;
 		}
-		k->out_at += (size_t)n;
+		k->out.at += (size_t)n;
 	}
-	free(k->out);
-	k->out = NULL;
-	k->out_at = k->out_len = k->out_size = 0;
+	bytes_free(&k->out);
+	if (k->shut)
+		shutdown(k->fd, SHUT_WR);
 }
 
-static bool connection_queue(struct conn *k, const void *data, size_t len)
+static void connection_send_parts(struct conn *k, const struct iovec *part, int count)
 {
-	if (k->out_len + len > k->out_size) {
-		size_t size = (k->out_len + len) * 2;
-		uint8_t *out = realloc(k->out, size);
-
-		if (!out)
-			return false;
-		k->out = out;
-		k->out_size = size;
+	if (k->state == CONN_CLOSED)
+		return;
+	for (int i = 0; i < count; i++) {
+		if (!part[i].iov_len)
+			continue;
+		if (k->relay)
+			tunnel_send(k->relay, TUNNEL_DATA, k->channel, 0, part[i].iov_base, part[i].iov_len);
+		else if (!bytes_add(&k->out, part[i].iov_base, part[i].iov_len)) {
+			log_error("pid %d: no memory for a message", (int)k->sender);
+			connection_broken(k);
+			return;
+		}
 	}
-	if (len)
-		memcpy(k->out + k->out_len, data, len);
-	k->out_len += len;
-	return true;
+	if (k->relay)
+		return;
+	connection_flush(k);
+	if (k->out.len)
+		connection_watch(k);
+}
+
+void connection_put(struct conn *k, const void *data, size_t len)
+{
+	connection_send_parts(k, &(struct iovec){ (void *)data, len }, 1);
 }
 
 void connection_send(struct conn *k, uint16_t type, const void *a, size_t alen, const void *b, size_t blen)
 {
 	struct msg_header h = { .magic = PROTOCOL_MAGIC, .type = type, .version = PROTOCOL_VERSION,
 				.length = (uint32_t)(alen + blen) };
+	const struct iovec part[] = { { &h, sizeof(h) }, { (void *)a, alen }, { (void *)b, blen } };
 
-	if (k->state == CONN_CLOSED)
-		return;
-	if (!connection_queue(k, &h, sizeof(h)) || !connection_queue(k, a, alen) || !connection_queue(k, b, blen)) {
-		log_error("pid %d: no memory for a message", (int)k->sender);
-		connection_broken(k);
+	connection_send_parts(k, part, 3);
+}
+
+void connection_shutdown(struct conn *k)
+{
+	if (k->relay) {
+		tunnel_send(k->relay, TUNNEL_SHUT, k->channel, 0, NULL, 0);
 		return;
 	}
+	k->shut = true;
 	connection_flush(k);
-	if (k->out_len)
-		connection_watch(k);
 }
 
 void connection_send_error(struct conn *k, int error, const char *text)
@@ -158,11 +183,16 @@ static void connection_refuse(struct conn *k, int error, const char *text)
 
 static void connection_challenge(struct conn *k, const struct msg_auth_hello *hello)
 {
+	const uint8_t *key = k->network ? k->c->network_key : k->c->key;
 	struct msg_auth_challenge challenge;
 
 	randombytes_buf(challenge.nonce, sizeof(challenge.nonce));
-	protocol_auth_mac(k->c->key, 'S', hello->nonce, challenge.nonce, challenge.mac);
-	protocol_auth_mac(k->c->key, 'C', hello->nonce, challenge.nonce, k->proof);
+	protocol_auth_mac(key, 'S', hello->nonce, challenge.nonce, challenge.mac);
+	protocol_auth_mac(key, 'C', hello->nonce, challenge.nonce, k->proof);
+	if (k->network && tunnel_begin(k, hello->nonce, challenge.nonce, true) < 0) {
+		connection_broken(k);
+		return;
+	}
 	connection_become(k, CONN_PROOF);
 	connection_send(k, MSG_AUTH_CHALLENGE, &challenge, sizeof(challenge), NULL, 0);
 }
@@ -179,7 +209,7 @@ static void connection_message(struct conn *k, uint16_t type, const uint8_t *dat
 		if (sodium_memcmp(data, k->proof, PROTOCOL_MAC_SIZE))
 			connection_refuse(k, -EACCES, "wrong job key");
 		else
-			connection_become(k, CONN_OPEN);
+			connection_become(k, k->network ? CONN_TUNNEL : CONN_OPEN);
 	} else if (k->state == CONN_HELLO || k->state == CONN_PROOF) {
 		connection_refuse(k, -EPROTO, "message before the job's key was proved");
 	} else if (type == MSG_REGISTER && k->state != CONN_COMMAND) {
@@ -199,6 +229,12 @@ static ssize_t connection_take(struct conn *k, const uint8_t *at, size_t have)
 	struct msg_header h;
 	int r;
 
+	if (k->state == CONN_TUNNEL)
+		return tunnel_take(k, at, have);
+	if (proved && k->c->options->relay) {
+		relay_forward(k, at, have);
+		return (ssize_t)have;
+	}
 	if (have < sizeof(h))
 		return 0;
 	r = decode_header(at, &h);
@@ -265,13 +301,14 @@ static ssize_t connection_read(struct conn *k)
 	return n;
 }
 
-static bool connection_room(struct conn *k)
+static bool connection_room(struct conn *k, size_t room)
 {
 	size_t size = k->in_size ? k->in_size * 2 : CONNECTION_READ;
 	uint8_t *in;
 
-	if (k->in_len < k->in_size)
+	if (k->in_size - k->in_len >= room)
 		return true;
+	size = size < k->in_len + room ? k->in_len + room : size;
 	in = realloc(k->in, size);
 	if (!in)
 		return false;
@@ -282,7 +319,7 @@ static bool connection_room(struct conn *k)
 
 static void connection_event(uv_poll_t *poll, int status, int events)
 {
-	struct conn *k = container_of(poll, struct conn, poll);
+	struct conn *k = poll->data;
 	ssize_t n;
 
 	if (events & UV_WRITABLE) {
@@ -293,10 +330,11 @@ static void connection_event(uv_poll_t *poll, int status, int events)
 		return;
 	/* An error on the socket: libuv has stopped watching, so what is left to read is read now, and then it is the end. */
 	do {
-		n = connection_room(k) ? connection_read(k) : -ENOMEM;
+		n = connection_room(k, 1) ? connection_read(k) : -ENOMEM;
 		if (n == -EINTR || (n == -EAGAIN && status == 0))
 			continue;
 		if (n <= 0) {
+			k->error = (int)n;
 			connection_close(k);
 			return;
 		}
@@ -305,72 +343,57 @@ static void connection_event(uv_poll_t *poll, int status, int events)
 	} while (status != 0 && k->state != CONN_CLOSED);
 }
 
-static int connection_accept(struct coordinator *c)
+void connection_feed(struct conn *k, const uint8_t *data, size_t len)
 {
-	int fd = accept4(c->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), one = 1;
-	struct ucred cred = { 0 };
-	socklen_t len = sizeof(cred);
-	struct conn *k;
-
-	if (fd < 0)
-		return -errno;
-	k = calloc(1, sizeof(*k));
-	if (!k || setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &one, sizeof(one)) < 0 ||
-	    uv_poll_init(&c->loop, &k->poll, fd) < 0) {
-		free(k);
-		close(fd);
-		return -ENOMEM;
+	if (!connection_room(k, len)) {
+		connection_close(k);
+		return;
 	}
-	getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len);
+	memcpy(k->in + k->in_len, data, len);
+	k->in_len += len;
+	connection_parse(k);
+}
+
+static void connection_add(struct conn *k)
+{
+	k->uv.poll.data = k;
+	if (connection_is_half_open(k, k->state))
+		k->c->half_open++;
+	k->c->conn_count++;
+	k->c->arrivals++;
+	list_add_tail(&k->c->conns, &k->node);
+}
+
+struct conn *connection_make(struct coordinator *c, int fd, enum conn_state state, bool network)
+{
+	struct conn *k = calloc(1, sizeof(*k));
+
+	if (!k || uv_poll_init(&c->loop, &k->uv.poll, fd) < 0) {
+		free(k);
+		return NULL;
+	}
 	k->c = c;
 	k->fd = fd;
-	k->dialer = k->sender = cred.pid;
-	k->state = CONN_HELLO;
-	c->half_open++;
-	c->conn_count++;
-	list_add_tail(&c->conns, &k->node);
+	k->state = state;
+	k->network = network;
+	connection_add(k);
 	connection_watch(k);
-	return 0;
+	return k;
 }
 
-static void connection_incoming(uv_poll_t *poll, int status, int events)
+struct conn *connection_make_relayed(struct conn *relay, uint32_t channel, pid_t dialer)
 {
-	connection_accept_all(container_of(poll, struct coordinator, listener));
-}
+	struct conn *k = calloc(1, sizeof(*k));
 
-/* Out of descriptors: those that wait are accepted when others have gone. */
-static void connection_block(struct coordinator *c, int error)
-{
-	if (!c->accept_blocked)
-		log_error("a connection could not be accepted: %s; raise the limit of open files (ulimit -n)", strerror(-error));
-	c->accept_blocked = true;
-	uv_poll_stop(&c->listener);
-}
-
-bool connection_accept_all(struct coordinator *c)
-{
-	int r;
-
-	do {
-		r = connection_accept(c);
-	} while (r == 0 || r == -EINTR || r == -ECONNABORTED);
-	if (r != -EAGAIN)
-		connection_block(c, r);
-	return r == -EAGAIN;
-}
-
-int connection_listen(struct coordinator *c)
-{
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int n = snprintf(address.sun_path, sizeof(address.sun_path), "%s/sock", c->jobdir);
-
-	if (n < 0 || (size_t)n >= sizeof(address.sun_path))
-		return -ENAMETOOLONG;
-	c->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (c->listen_fd < 0)
-		return -errno;
-	if (bind(c->listen_fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(c->listen_fd, 4096) < 0)
-		return -errno;
-	uv_poll_init(&c->loop, &c->listener, c->listen_fd);
-	return uv_poll_start(&c->listener, UV_READABLE, connection_incoming);
+	if (!k)
+		return NULL;
+	k->c = relay->c;
+	k->fd = -EBADF;
+	k->state = CONN_OPEN;
+	k->relay = relay;
+	k->channel = channel;
+	k->dialer = k->sender = dialer;
+	uv_timer_init(&k->c->loop, &k->uv.timer);
+	connection_add(k);
+	return k;
 }

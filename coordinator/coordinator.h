@@ -14,6 +14,8 @@ struct coordinator_options {
 	unsigned int timeout_ms; /* of a phase */
 	unsigned int grace_ms;	 /* from the last process's end to leaving: an exec or a launch may come. 0: a second */
 	const char *restart; /* NULL, or a checkpoint's directory: its processes are expected */
+	const char *listen; /* ADDR:PORT, where relays of other hosts connect to; NULL: nowhere */
+	const char *relay; /* ADDR:PORT: this is a relay of the coordinator there; of the others only job counts then */
 	int ready_fd; /* gets "ok" or the reason in words, then is closed; -1: none */
 	int linger; /* 0: leaves when nobody is connected; 1: waits for a first process without limit */
 };

@@ -3,7 +3,9 @@
  * What the coordinator's files share: connections, members, the conductor's state. One thread, one event loop: no locks.
  *
  *   run.c        starts, leaves             conduct.c  the state machine of checkpoints and restarts
- *   connection.c bytes in and out, proof    member.c   who belongs to the job
+ *   connection.c bytes in and out, proof    accept.c   who connects, here and over the network
+ *   member.c     who belongs to the job     tunnel.c   the bytes of many connections over one
+ *   relay.c      a relay's side of it       relayed.c  the coordinator's
  *   command.c    requests of commands       names.c    the name service
  *   store.c      the checkpoint directory   manifest.c manifest.json, written and read
  *   conduct_suspend.c  the end of SUSPEND   conduct_late.c  time-outs
@@ -15,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <uv.h>
 #include <jansson.h>
@@ -49,6 +52,7 @@ enum conn_state {
 	CONN_OPEN,  /* key proved; neither a process nor a command yet */
 	CONN_MEMBER,
 	CONN_COMMAND,
+	CONN_TUNNEL, /* to another host: at the coordinator a relay, in a relay the coordinator */
 	CONN_CLOSED, /* waits for the loop to let go */
 };
 
@@ -56,23 +60,59 @@ enum wait { WAIT_NONE, WAIT_NEXT, WAIT_CURRENT, WAIT_RESTART };
 
 #define ATTEMPTS_MAX 7u /* a request is given up after so many that were refused for a moment */
 
+#define COORDINATOR_PORTS 4
+
 struct coordinator;
 struct member;
+struct tunnel_frame;
 
-struct conn {
-	struct list node; /* of coordinator.conns */
+struct port {
 	uv_poll_t poll;
 	struct coordinator *c;
 	int fd;
+	char address[128]; /* ADDR:PORT */
+};
+
+struct bytes { /* @at: what is before it is done with */
+	uint8_t *data;
+	size_t at, len, size;
+};
+
+/* What the two ends of a connection between hosts keep of it: tunnel.c. */
+struct tunnel {
+	uint8_t key_out[PROTOCOL_KEY_SIZE], key_in[PROTOCOL_KEY_SIZE];
+	uint64_t sealed, opened; /* records so far */
+	struct bytes out, in;	 /* frames, in clear */
+	struct conn **channels;	 /* by the slot of their number */
+	uint32_t channel_count, generation;
+	char host[64], target[128]; /* of the relay; how it calls us */
+	uint32_t synced;	 /* the number of the last TUNNEL_SYNC that was answered in full */
+	bool joined, left;	 /* it was welcomed; it has said that it goes */
+};
+
+struct conn {
+	struct list node; /* of coordinator.conns */
+	union {
+		uv_poll_t poll;
+		uv_timer_t timer; /* @relay: never started; so that all are let go alike */
+	} uv;
+	struct coordinator *c;
+	int fd; /* @relay: none */
 	enum conn_state state;
-	uint8_t *in, *out;
+	bool network; /* came over TCP: it proves the user's key, and becomes a tunnel */
+	struct tunnel *tunnel;
+	struct conn *relay; /* it is at that host; else NULL */
+	uint32_t channel; /* of @relay; in a relay: as the coordinator knows it */
+	uint8_t *in;
 	size_t in_len, in_size;
-	size_t out_at, out_len, out_size;
+	struct bytes out;
+	bool shut; /* nothing follows what is in @out */
 	uint8_t proof[PROTOCOL_MAC_SIZE]; /* what the client has to send */
 	pid_t dialer; /* who called connect(2), as we see pids: SO_PEERCRED */
 	pid_t sender; /* who sent the last bytes, as we see pids: SCM_CREDENTIALS */
 	struct member *member;
 	enum wait wait; /* a command that waits for a result */
+	int error; /* why it has ended: -errno; 0: the other side has closed it */
 	uint32_t wait_flags, wait_files;
 	uint32_t attempts; /* that its request has had part in */
 	bool watches, keeps; /* a command that hears MSG_ENDING; and brings the job back */
@@ -138,6 +178,14 @@ struct coordinator {
 	const struct coordinator_options *options;
 	uv_loop_t loop;
 	uv_poll_t listener;
+	struct port ports[COORDINATOR_PORTS]; /* TCP */
+	uint32_t port_count;
+	uv_prepare_t flush;
+	uint8_t network_key[PROTOCOL_KEY_SIZE];
+	struct conn *upstream; /* in a relay: the coordinator; else NULL */
+	bool relay_ready, relay_protected; /* it is welcome there; the job is brought back when it fails */
+	uint32_t relay_count, sync, arrivals, sync_arrivals; /* relayed_synced(); in a relay, sync: asked and not answered yet */
+	char lost[128]; /* a host that is gone with processes of the job; empty: none */
 	uv_timer_t phase_timer, retry_timer, interval_timer, leave_timer, progress_timer;
 	uv_signal_t term, interrupt;
 	bool pruning, prune_again, interval_due;
@@ -180,14 +228,64 @@ struct coordinator {
 	char failed[256]; /* MSG_ENDING_FAILED: what */
 };
 
-/* connection.c */
-int connection_listen(struct coordinator *c);
+/* accept.c */
+int accept_listen(struct coordinator *c);
 /* False: some could not be accepted, for want of descriptors. */
-bool connection_accept_all(struct coordinator *c);
+bool accept_all(struct coordinator *c);
+void accept_again(struct coordinator *c); /* a descriptor is free */
+/* "ADDR:PORT", port 0: any. Its address as others may use it, kept in @c, or NULL: *@ret_error says why, with the words in @text. */
+const char *accept_network(struct coordinator *c, const char *address, int *ret_error, char *text, size_t size);
+void accept_close(struct coordinator *c);
+
+/* network.c: addresses and the key of a job on several hosts */
+int network_address(const char *text, bool passive, struct sockaddr_storage *ret, socklen_t *ret_len);
+/* Also: the connection ends when the other host has not answered for so long. */
+int network_options(int fd, unsigned int silence_s);
+/* The user's key and the job's name make it. @create: a key is made if there is none. Logged if it fails. */
+int network_key(const char *job, bool create, uint8_t ret[PROTOCOL_KEY_SIZE]);
+
+/* bytes.c. False: no memory. */
+bool bytes_add(struct bytes *b, const void *data, size_t len);
+void bytes_free(struct bytes *b);
+
+/* connection.c */
+struct conn *connection_make(struct coordinator *c, int fd, enum conn_state state, bool network);
+struct conn *connection_make_relayed(struct conn *relay, uint32_t channel, pid_t dialer);
+/* Bytes that came for it, from a relay. */
+void connection_feed(struct conn *k, const uint8_t *data, size_t len);
+void connection_put(struct conn *k, const void *data, size_t len);
+void connection_shutdown(struct conn *k); /* behind what is queued */
+void connection_broken(struct conn *k);
 void connection_send(struct conn *k, uint16_t type, const void *a, size_t alen, const void *b, size_t blen);
 void connection_send_error(struct conn *k, int error, const char *text);
 void connection_close(struct conn *k);
 void connection_become(struct conn *k, enum conn_state state);
+
+/* tunnel.c */
+int tunnel_begin(struct conn *k, const uint8_t nonce_client[PROTOCOL_NONCE_SIZE], const uint8_t nonce_server[PROTOCOL_NONCE_SIZE], bool server);
+void tunnel_send(struct conn *k, uint16_t kind, uint32_t channel, uint32_t value, const void *data, size_t len);
+void tunnel_flush_all(uv_prepare_t *flush);
+/* One record from the front of @at: its size, 0 when it has not come whole, -EPROTO. */
+ssize_t tunnel_take(struct conn *k, const uint8_t *at, size_t have);
+uint32_t tunnel_channel_new(struct conn *k, struct conn *channel); /* 0: none is left */
+int tunnel_channel_set(struct conn *k, uint32_t number, struct conn *channel); /* NULL: it is free */
+struct conn *tunnel_channel(const struct conn *k, uint32_t number);
+void tunnel_free(struct tunnel *t);
+
+/* relayed.c: relays, at the coordinator */
+void relayed_frame(struct conn *k, const struct tunnel_frame *f, const uint8_t *data);
+void relayed_closed(struct conn *k);
+unsigned int relayed_silence(const struct coordinator *c); /* seconds after which a host that does not answer is lost */
+/* False: something of another host may still be on its way; conduct_check() is called when it is known. */
+bool relayed_synced(struct coordinator *c);
+
+/* relay.c: the same in a relay */
+int relay_open(struct coordinator *c);
+void relay_frame(struct conn *k, const struct tunnel_frame *f, const uint8_t *data);
+void relay_accepted(struct conn *k);
+void relay_forward(struct conn *k, const uint8_t *data, size_t len);
+void relay_closed(struct conn *k); /* a connection of this host, or the upstream */
+void relay_leave(struct coordinator *c);
 
 /* member.c */
 void member_register(struct conn *k, const struct msg_register *m);
@@ -197,6 +295,8 @@ struct member *member_find(struct coordinator *c, uint32_t host, uint32_t pid);
 void member_welcome(struct member *m);
 void member_welcome_waiting(struct coordinator *c);
 void member_kill_all(struct coordinator *c);
+/* Ends the process behind a connection of this host. */
+void member_kill_behind(const struct conn *k, pid_t pid);
 void member_name(const struct member *m, char *buf, size_t size);
 
 /* conduct.c */
@@ -235,6 +335,9 @@ void conduct_check_again(struct coordinator *c);
 
 /* conduct_silent.c */
 void conduct_look_at_silent(struct coordinator *c);
+void conduct_silent_looked(struct member *m, int error, const char *text);
+/* What keeps process @pid of this host from answering for so long: 0 nothing that is to be seen; -errno, and words after "process N " in @ret. */
+int silent_look(pid_t pid, const char *name, uint64_t silent_ns, char *ret, size_t size);
 
 /* conduct_suspend.c */
 void conduct_ask_children(struct coordinator *c);
@@ -272,6 +375,7 @@ void command_tell_ending(struct coordinator *c);
 void command_progress(uv_timer_t *timer);
 json_t *command_status(struct coordinator *c);
 bool command_wanted(struct coordinator *c, uint32_t *ret_flags, uint32_t *ret_files);
+void command_lost(struct coordinator *c); /* a host: coordinator.lost */
 /* Does somebody wait whose request has had fewer attempts than that? */
 bool command_waits(const struct coordinator *c, uint32_t attempts);
 

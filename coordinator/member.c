@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "coordinator/internal.h"
+#include "coordinator/tunnel.h"
 
 static size_t member_bucket(const struct coordinator *c, uint32_t host, uint32_t pid)
 {
@@ -215,23 +216,23 @@ void member_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t
 }
 
 /* The connection still stands once the pidfd is open: so it names the member and not a later process of that number. */
-static void member_kill(struct member *m)
+void member_kill_behind(const struct conn *k, pid_t pid)
 {
-	struct pollfd p = { .fd = m->conn->fd, .events = POLLRDHUP };
+	struct pollfd p = { .fd = k->fd, .events = POLLRDHUP };
 	int fd;
 
-	if (m->kill_pid <= 1) {
-		log_error("pid %u (%s) cannot be ended: it is in a pid namespace that is not seen from here", m->pid, m->comm);
+	if (pid <= 1) {
+		log_error("a process cannot be ended: it is in a pid namespace that is not seen from here");
 		return;
 	}
-	fd = (int)syscall(SYS_pidfd_open, m->kill_pid, 0);
+	fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	poll(&p, 1, 0);
 	if (p.revents & (POLLRDHUP | POLLHUP | POLLERR))
 		;
 	else if (fd >= 0)
 		syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
 	else if (errno == ENOSYS)
-		kill(m->kill_pid, SIGKILL);
+		kill(pid, SIGKILL);
 	if (fd >= 0)
 		close(fd);
 }
@@ -240,6 +241,10 @@ void member_kill_all(struct coordinator *c)
 {
 	struct member *m;
 
-	list_each(m, &c->members, node)
-		member_kill(m);
+	list_each(m, &c->members, node) {
+		if (m->conn->relay)
+			tunnel_send(m->conn->relay, TUNNEL_KILL, m->conn->channel, 0, NULL, 0);
+		else
+			member_kill_behind(m->conn, m->kill_pid);
+	}
 }

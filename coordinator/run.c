@@ -26,9 +26,11 @@
 
 static bool run_wanted(struct coordinator *c)
 {
+	if (c->options->relay)
+		return c->upstream && c->conn_count > 1;
 	if (c->state == STATE_ENDING)
 		return c->member_count && raw_now_ns() - c->state_since_ns < RUN_END_MS * 1000000ull;
-	if (c->state != STATE_IDLE || c->pruning || c->member_count || c->half_open)
+	if (c->state != STATE_IDLE || c->pruning || c->member_count || c->half_open || c->relay_count)
 		return true;
 	return c->options->linger && !c->had_member;
 }
@@ -47,11 +49,12 @@ static void run_leave(uv_timer_t *timer)
 		uv_timer_start(&c->leave_timer, run_leave, 100, 0);
 		return;
 	}
-	connection_accept_all(c);
+	accept_all(c);
 	if (run_wanted(c)) {
 		close(lock);
 		return;
 	}
+	relay_leave(c);
 	c->start_lock_fd = lock;
 	uv_stop(&c->loop);
 }
@@ -113,7 +116,7 @@ static int run_write_text(const struct coordinator *c, const char *name, const c
 static int run_write_info(struct coordinator *c)
 {
 	const struct coordinator_options *o = c->options;
-	json_t *info = json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:s, s:s, s:i}", "job", o->job, "dir", o->dir, "pid",
+	json_t *info = json_pack("{s:s, s:s, s:s?, s:i, s:s, s:i, s:i, s:s, s:s, s:i}", "job", o->job, "dir", c->store.dir, "relay", o->relay, "pid",
 				 (int)getpid(), "fermata", FERMATA_VERSION, "interval", (int)o->interval_s, "keep",
 				 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "timeout_ms", (int)o->timeout_ms);
 	char *text = info ? json_dumps(info, JSON_INDENT(2)) : NULL, pid[32];
@@ -135,9 +138,21 @@ static void run_init_loop(struct coordinator *c)
 	uv_timer_init(&c->loop, &c->interval_timer);
 	uv_timer_init(&c->loop, &c->leave_timer);
 	uv_timer_init(&c->loop, &c->progress_timer);
+	uv_prepare_init(&c->loop, &c->flush);
+	uv_prepare_start(&c->flush, tunnel_flush_all);
 	uv_signal_init(&c->loop, &c->term);
 	uv_signal_init(&c->loop, &c->interrupt);
 	c->term.data = c->interrupt.data = c;
+}
+
+static int run_listen(struct coordinator *c)
+{
+	char why[256];
+	int r = 0;
+
+	if (!accept_network(c, c->options->listen, &r, why, sizeof(why)))
+		log_error("job %s: %s", c->options->job, why);
+	return r;
 }
 
 static int run_open(struct coordinator *c)
@@ -150,17 +165,17 @@ static int run_open(struct coordinator *c)
 		return r;
 	}
 	c->job_lock_fd = r;
-	r = store_open(&c->store, o->dir);
+	r = o->relay ? relay_open(c) : store_open(&c->store, o->dir);
 	if (r == 0 && o->restart)
 		r = manifest_expect(c, o->restart);
-	if (r == 0) {
-		r = run_write_info(c);
-		if (r == 0)
-			r = connection_listen(c);
-		if (r < 0)
-			log_error("job %s: %s: %s", o->job, c->jobdir, strerror(-r));
-	}
-	return r;
+	if (r < 0)
+		return r;
+	r = run_write_info(c);
+	if (r == 0)
+		r = accept_listen(c);
+	if (r < 0)
+		log_error("job %s: %s: %s", o->job, c->jobdir, strerror(-r));
+	return r < 0 || !o->listen ? r : run_listen(c);
 }
 
 /* From here on nobody listens on the terminal: what is said goes to the job's log. */
@@ -208,11 +223,7 @@ static void run_start_timers(struct coordinator *c)
 
 static void run_close_handle(uv_handle_t *handle, void *arg)
 {
-	struct coordinator *c = arg;
-
-	if (handle->type == UV_POLL && handle != (uv_handle_t *)&c->listener)
-		return; /* a connection's: closed with it */
-	if (!uv_is_closing(handle))
+	if (!uv_is_closing(handle)) /* connections' are */
 		uv_close(handle, NULL);
 }
 
@@ -226,8 +237,7 @@ static void run_close(struct coordinator *c)
 	uv_walk(&c->loop, run_close_handle, c);
 	uv_run(&c->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&c->loop);
-	if (c->listen_fd >= 0)
-		close(c->listen_fd);
+	accept_close(c);
 	store_close(&c->store);
 	names_clear(c);
 	if (c->job_lock_fd >= 0) {

@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,7 +138,7 @@ void store_release(struct store *s)
 
 int store_acquire(struct store *s)
 {
-	char path[sizeof(s->dir) + 8], holder[128];
+	char path[sizeof(s->dir) + 8], holder[128], host[64] = "";
 	struct stat st;
 	int n;
 
@@ -155,8 +156,10 @@ int store_acquire(struct store *s)
 			return -EBUSY;
 		}
 	} while (fstat(s->lock_fd, &st) == 0 && !st.st_nlink);
-	n = snprintf(holder, sizeof(holder), "the coordinator with pid %d\n", (int)getpid());
-	if (ftruncate(s->lock_fd, 0) < 0 || pwrite(s->lock_fd, holder, (size_t)n, 0) != n)
+	gethostname(host, sizeof(host) - 1);
+	/* The number makes it the file's only: another host looks whether it is the same file there. */
+	n = snprintf(holder, sizeof(holder), "the coordinator with pid %d on %s (%08x)\n", (int)getpid(), host, randombytes_random());
+	if (ftruncate(s->lock_fd, 0) < 0 || pwrite(s->lock_fd, holder, (size_t)n, 0) != n || fsync(s->lock_fd) < 0)
 		log_warn("%s: could not be written", path);
 	store_scan(s);
 	return 0;

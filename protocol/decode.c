@@ -170,7 +170,9 @@ static uint32_t decode_shortest(uint16_t type)
 	case MSG_STATUS_REPLY:
 	case MSG_QUIT:
 	case MSG_WAIT_RESTART:
-	case MSG_FAILED: return 0;
+	case MSG_FAILED:
+	case MSG_LISTEN:
+	case MSG_LISTENING: return 0;
 	default: return SHORTEST_NONE;
 	}
 }

@@ -225,7 +225,8 @@ static int link_take_challenge(struct link *l, const struct msg_auth_hello *hell
 	return crypto_verify_32(mac, ret->mac) ? -EACCES : 0;
 }
 
-int link_open(struct link *l, int fd, const uint8_t key[PROTOCOL_KEY_SIZE])
+int link_open_nonces(struct link *l, int fd, const uint8_t key[PROTOCOL_KEY_SIZE], uint8_t ret_client[PROTOCOL_NONCE_SIZE],
+		     uint8_t ret_server[PROTOCOL_NONCE_SIZE])
 {
 	struct msg_auth_challenge challenge;
 	struct msg_auth_hello hello;
@@ -242,9 +243,20 @@ int link_open(struct link *l, int fd, const uint8_t key[PROTOCOL_KEY_SIZE])
 		protocol_auth_mac(key, 'C', hello.nonce, challenge.nonce, proof.mac);
 		r = link_send(l, MSG_AUTH_PROOF, &proof, sizeof(proof));
 	}
-	if (r < 0)
+	if (r < 0) {
 		link_close(l);
-	return r;
+		return r;
+	}
+	memcpy(ret_client, hello.nonce, PROTOCOL_NONCE_SIZE);
+	memcpy(ret_server, challenge.nonce, PROTOCOL_NONCE_SIZE);
+	return 0;
+}
+
+int link_open(struct link *l, int fd, const uint8_t key[PROTOCOL_KEY_SIZE])
+{
+	uint8_t client[PROTOCOL_NONCE_SIZE], server[PROTOCOL_NONCE_SIZE];
+
+	return link_open_nonces(l, fd, key, client, server);
 }
 
 int link_read_key(const char *path, uint8_t ret_key[PROTOCOL_KEY_SIZE])

@@ -27,6 +27,9 @@ struct link_message {
 int link_dial(const char *path);
 /* Proves the key on a dialled descriptor, both ways. -EACCES: wrong key. Takes @fd over, also on failure. */
 int link_open(struct link *l, int fd, const uint8_t key[PROTOCOL_KEY_SIZE]);
+/* As link_open, and gives back both nonces, of which further keys can be made. */
+int link_open_nonces(struct link *l, int fd, const uint8_t key[PROTOCOL_KEY_SIZE], uint8_t ret_client[PROTOCOL_NONCE_SIZE],
+		     uint8_t ret_server[PROTOCOL_NONCE_SIZE]);
 void link_close(struct link *l);
 int link_send(struct link *l, uint16_t type, const void *data, size_t len);
 /* As link_send with the payload in two parts. */

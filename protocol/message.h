@@ -51,6 +51,8 @@ enum msg_type {
 	MSG_WATCH = 56,	   /* command -> coordinator: wants to hear MSG_ENDING; struct msg_watch */
 	MSG_ENDING = 57,   /* coordinator -> who watches, before it ends the processes: struct msg_ending */
 	MSG_FAILED = 58,   /* command -> coordinator: the job is to be ended, to be brought back; text: what has failed */
+	MSG_LISTEN = 59,   /* command -> coordinator: be there for other hosts, too; text: ADDRESS:PORT, port 0: any */
+	MSG_LISTENING = 60, /* coordinator -> command; text: the ADDRESS:PORT that they are to use */
 };
 
 /* Phases of a checkpoint, then of a restart. Their meaning: doc/protocol.md. The numbers are on the wire. */
