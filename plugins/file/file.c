@@ -7,6 +7,7 @@
  * file and one seen from another root are refused by name. Locks: file_lock.c. Of a deleted file the content is saved, too: file_deleted.c.
  */
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -28,10 +29,41 @@ static int is_plain_device(const struct stat *st)
 	return 0;
 }
 
-static int file_fd_claim(struct fermata_desc *d)
+static bool is_at(const char *path, const struct stat *st)
 {
 	struct stat now;
-	char path[FILE_PATH_MAX], proc[40];
+
+	return RAW4(SYS_newfstatat, AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW) >= 0 && now.st_ino == st->st_ino && now.st_dev == st->st_dev;
+}
+
+/*
+ * Its path, as the kernel shows it; the length, or a negative errno. Below /proc/PID/net the kernel makes a new entry at each look-up, ours too, and calls what
+ * was opened by the one before deleted: that has a link still, and the path without the word leads to it.
+ */
+static long read_path(const struct fermata_desc *d, char *path, size_t size)
+{
+	static const char deleted[] = " (deleted)";
+	const long word = sizeof(deleted) - 1;
+	char proc[40];
+	long n;
+
+	fm_format(proc, sizeof(proc), "/proc/thread-self/fd/%d", d->fd);
+	n = RAW4(SYS_readlinkat, AT_FDCWD, proc, path, size - 1);
+	if (n < 0)
+		return n;
+	path[n] = 0;
+	if (!d->st.st_nlink || n <= word || memcmp(path + n - word, deleted, word) || is_at(path, &d->st))
+		return n;
+	path[n - word] = 0;
+	if (is_at(path, &d->st))
+		return n - word;
+	path[n - word] = ' ';
+	return n;
+}
+
+static int file_fd_claim(struct fermata_desc *d)
+{
+	char path[FILE_PATH_MAX];
 	long n;
 
 	if (!S_ISREG(d->st.st_mode) && !S_ISDIR(d->st.st_mode) &&
@@ -44,13 +76,10 @@ static int file_fd_claim(struct fermata_desc *d)
 		return (int)n;
 	if (!d->st.st_nlink)
 		return file_deleted_claim(d);
-	fm_format(proc, sizeof(proc), "/proc/thread-self/fd/%d", d->fd);
-	n = RAW4(SYS_readlinkat, AT_FDCWD, proc, path, sizeof(path) - 1);
+	n = read_path(d, path, sizeof(path));
 	if (n < 0)
 		return fermata_fail((int)n, "fd %d (%s) has no readable path (errno %ld)", d->fd, d->link, -n);
-	path[n] = 0;
-	n = RAW4(SYS_newfstatat, AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW);
-	if (n < 0 || now.st_ino != d->st.st_ino || now.st_dev != d->st.st_dev)
+	if (!is_at(path, &d->st))
 		return fermata_fail(-EOPNOTSUPP, "fd %d: %s is no longer the file that was opened: close it before the "
 				    "checkpoint", d->fd, d->link);
 	return 1;
@@ -62,16 +91,15 @@ static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 		.version = FILE_RECORD_VERSION, .mode = d->st.st_mode, .flags = d->status & FLAGS_KEPT,
 		.dev = d->st.st_dev, .ino = d->st.st_ino,
 	};
-	char path[FILE_PATH_MAX], proc[40];
+	char path[FILE_PATH_MAX];
 	struct stat st;
 	long n;
 
 	if (!S_ISDIR(d->st.st_mode))
 		r.flags &= ~(uint32_t)O_DIRECTORY; /* it is a part of O_TMPFILE */
-	fm_format(proc, sizeof(proc), "/proc/thread-self/fd/%d", d->fd);
-	n = RAW4(SYS_readlinkat, AT_FDCWD, proc, path, sizeof(path) - 1);
+	n = read_path(d, path, sizeof(path));
 	if (n >= 0)
-		path[n++] = 0;
+		n++; /* the end, too */
 	if (n >= 0 && RAW2(SYS_fstat, d->fd, &st) < 0)
 		n = -EIO;
 	if (n < 0)
