@@ -199,6 +199,7 @@ static int launch_environment(const struct job *job, const char *agent, const ch
 	r |= setenv("FERMATA_LIBDIR", libdir, 1);
 	r |= setenv("FERMATA_FD", number, 1);
 	r |= setenv("FERMATA_RDMA", job->rdma, 1);
+	r |= setenv("UCX_UD_TIMEOUT", "31536000s", 0); /* who was away until a restart is not dead (agent/ucx_clock.c) */
 	return r ? -ENOMEM : 0;
 }
 
