@@ -12,7 +12,8 @@ from pathlib import Path
 from harness import Skip
 
 OPENMPI = ['mpirun.openmpi', '--oversubscribe']
-OVER_UCX = [*OPENMPI, '--mca', 'pml', 'ucx', '--mca', 'osc', 'ucx']
+# btl self: btl tcp, unused, would listen on the first free port from 1024 on, which another job's may have by the restart.
+OVER_UCX = [*OPENMPI, '--mca', 'pml', 'ucx', '--mca', 'osc', 'ucx', '--mca', 'btl', 'self']
 # Ranks of one host would otherwise meet in MPICH's own shared memory; one-sided access there gives NWChem wrong numbers in 4.0.2, with any network.
 MPICH = {'MPIR_CVAR_NOLOCAL': '1'}
 RC, UD = {'UCX_TLS': 'rc_verbs,ud_verbs:aux,self'}, {'UCX_TLS': 'ud_verbs,self'}

@@ -17,7 +17,7 @@ from two import Two
 
 LIMIT = 900  # seconds, for a run to its end: everything is slower by orders on a busy machine
 CHAIN = 3
-INTERVAL = 2
+INTERVAL = 4
 
 
 class EndedEarly(Failure):
@@ -42,7 +42,12 @@ class Run:
     def wait(self, condition, what):
         wait_for(lambda: self.program.ended() or condition(), f'{self.cell.code.name} {what}', LIMIT, 0.02)
         if self.program.ended() and self.program.returncode:
-            raise Failure(f'{self.cell.code.name} ended with status {self.program.returncode}')
+            self.has_failed()
+
+    def has_failed(self):
+        """In the words of the refusal, if it was one."""
+        said = [line for line in self.program.err.text().splitlines() if line.startswith('fermata: pid')]
+        raise Failure(f'{self.cell.code.name} ended with status {self.program.returncode}' + (f': {said[-1]}' if said else ''))
 
     def checkpoint(self):
         status, out, err = self.job.command('checkpoint', '--json', self.job.name, limit=LIMIT)
@@ -66,9 +71,8 @@ class Run:
         return not status and json.loads(out)['phase'] == 'running'
 
     def finish(self):
-        status = self.program.wait_end(LIMIT)
-        if status:
-            raise Failure(f'{self.cell.code.name} ended with status {status}')
+        if self.program.wait_end(LIMIT):
+            self.has_failed()
         return self.cell.code.result(self.cwd)
 
     def same(self):
