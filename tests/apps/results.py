@@ -39,5 +39,5 @@ def update(path, results):
     old = [[c.strip() for c in line.strip('|').split('|')] for line in lines[:count]]
     table = {**{key(cells): cells for cells in old}, **new}
     text = ''.join(f'| {" | ".join(cells)} |\n' for _, cells in sorted(table.items()))
-    before = re.sub(r'^The last run was on .*$', f'The last run was on {machine()}.', before, flags=re.M)
+    before = re.sub(r'The last run was on .*$', f'The last run was on {machine()}.', before, flags=re.M)
     path.write_text(before + HEAD + '\n' + LINE + '\n' + text + ''.join(f'{line}\n' for line in lines[count:]))
