@@ -64,7 +64,7 @@ void connection_close(struct conn *k)
 
 	if (k->state == CONN_CLOSED)
 		return;
-	if (k->relay) {
+	if (k->relay && tunnel_channel(k->relay, k->channel) == k) {
 		tunnel_channel_set(k->relay, k->channel, NULL);
 		tunnel_send(k->relay, TUNNEL_CLOSE, k->channel, 0, NULL, 0);
 	}

@@ -129,6 +129,7 @@ static void relayed_channel(struct conn *k, const struct tunnel_frame *f, const 
 		channel->sender = (pid_t)f->value;
 		connection_feed(channel, data, f->length);
 	} else if (f->kind == TUNNEL_CLOSE) {
+		tunnel_channel_set(k, f->channel, NULL); /* closed there: nothing more to be said */
 		connection_close(channel);
 	} else {
 		relayed_looked(channel, f, data);
