@@ -37,6 +37,9 @@ struct agent {
 	uint32_t pid;	      /* of this process; keeps its value over a restart */
 	uint32_t generation;  /* restarts so far */
 	uint32_t member;
+	char host[64];	      /* its name in the job */
+	uint64_t part;	      /* of the host: in which; 0: it is in one */
+	uint32_t place;	      /* the host's number, or the part's, in this life of the job */
 	char jobdir[108];     /* RUNDIR/JOB of the coordinator */
 	char libdir[AGENT_PATH_MAX];
 	char rdma[16];
@@ -135,10 +138,16 @@ const void *records_plain(const char *plugin, size_t *ret_len);
 /* ---- restart.c ---- */
 void agent_restarted(void); /* the checkpoint thread comes back to life; never fails silently */
 
+/* ---- host.c ---- */
+void host_init(void);	   /* in the constructor, in front of environment_init */
+void host_restarted(void); /* before the coordinator is met */
+
 /* ---- environment.c ---- */
 void environment_init(void); /* in the constructor, before the program could change its environment */
 void environment_restarted(void);
 char *environment_entry(char *entry); /* as a program that is begun now has to get it */
+const char *environment_find(const char *name); /* the program's entry, or, if it has removed that, the one that it began with; NULL */
+const char *environment_host(void);   /* the entry that every such program has to have */
 
 /* ---- limits.c ---- */
 void limits_note(void);	     /* QUIESCE */
@@ -156,7 +165,8 @@ void pending_restart(uint32_t tid); /* in that thread; 0: the process, in the ch
 int names_send(void);	   /* what was published and asked in this phase */
 int names_take(const struct link_message *m);
 /* Each value that has come back of a key that begins with @prefix, those of a key in their order, until @fn answers other than 0. */
-int names_each(const char *prefix, int (*fn)(const void *key, size_t keylen, const void *value, size_t len, void *arg), void *arg);
+/* Of the whole job. */
+int names_each_job(const char *prefix, int (*fn)(const void *key, size_t keylen, const void *value, size_t len, void *arg), void *arg);
 void names_clear(void);
 
 /* ---- reserved.c: descriptors of the agent that the program can neither see nor close ---- */

@@ -4,9 +4,13 @@
  * what the checkpoint before this one held of them.
  *
  *   QUIESCE  lists them; of each that is written to here it publishes, by device and inode, that this process does
- *   DRAIN    of all that write to a file, the lowest pid saves it
+ *   DRAIN    of all of this host that write to a file, the lowest pid saves it
  *   WRITE    content_save.c copies; the list becomes the note CONTENTS
  *   RESUME   committed: the list is kept, so that the next checkpoint need not copy what has not changed since
+ *
+ * Several hosts may write to one file, of a file system that they have in common. Whether two hosts mean the same file nothing tells for certain: device numbers differ where the file is
+ * one, and inodes and paths may be equal where it is not. So each host saves it, under a name of its own (content_write.c). These contents are equal, for what has been written is on the
+ * server before the first is saved, and who saves asks there how large the file is; at a restart the first one that is put back leaves nothing to do to the others.
  *
  * The list is in the agent's arena: WRITE makes it before memory is written, so it is in the image; a restart forgets all of it. No locks: the
  * checkpoint thread is alone.
@@ -94,7 +98,16 @@ int content_note_mapping(const struct maps *m, const struct image_mapping *v)
 	if (!c)
 		return fermata_fail(r < 0 ? (int)r : -ENOMEM, "%s, which is mapped, cannot be examined (errno %ld)", path, r < 0 ? -r : ENOMEM);
 	c->written = c->mapped = true;
-	return 0;
+	r = content_is_local(-1, path) ? 0 : RAW3(SYS_msync, v->start, v->end - v->start, MS_SYNC);
+	return r < 0 ? fermata_fail((int)r, "%s, which is mapped, cannot be written out (errno %ld)", path, -r) : 0;
+}
+
+/* Before anybody saves it: another host sees what has been written out. */
+static int write_out(const struct content *c)
+{
+	long r = c->fd < 0 || content_is_local(c->fd, NULL) ? 0 : RAW1(SYS_fsync, c->fd);
+
+	return r < 0 ? fermata_fail((int)r, "%s cannot be written out (errno %ld)", c->path, -r) : 0;
 }
 
 /* Files that show what the kernel knows: they have no content of their own. */
@@ -157,7 +170,7 @@ int content_quiesce(void)
 	for (uint32_t i = 0; i < fd_table.count && !r && agent.files != MSG_FILES_IGNORE; i++)
 		r = note_descriptor(fd_table.entries[i]);
 	for (uint32_t i = 0; i < content_now.count && !r; i++)
-		if (content_now.all[i].written)
+		if (content_now.all[i].written && !(r = write_out(&content_now.all[i])))
 			r = publish(&content_now.all[i]);
 	return r;
 }

@@ -55,6 +55,7 @@ struct content_place {
 	const char *before; /* the checkpoint before this one, or NULL */
 };
 /* content_save.c. @before: the same file in that one, or NULL. */
+bool content_is_local(int fd, const char *path); /* its file system is no other host's; fd -1: by its path */
 int content_save(struct content *c, const struct content *before, const struct content_place *place);
 /* content_write.c: as image_content_work.progress, of a struct content. */
 int content_progress(void *arg, uint64_t at);

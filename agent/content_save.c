@@ -28,12 +28,12 @@
 /* For people: "%lu MiB" of it, rounded up. */
 #define MIB(bytes) ((unsigned long)(((bytes) + (1u << 20) - 1) >> 20))
 
-static bool has_own_times(const char *directory, int fd)
+bool content_is_local(int fd, const char *path)
 {
 	static const uint32_t local[] = { EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC };
 	struct statfs s;
 
-	if (!directory || RAW2(SYS_fstatfs, fd, &s) < 0)
+	if ((fd >= 0 ? RAW2(SYS_fstatfs, fd, &s) : RAW2(SYS_statfs, path, &s)) < 0)
 		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(local); i++)
 		if ((uint32_t)s.f_type == local[i])
@@ -56,7 +56,7 @@ static bool link_before(struct content *c, const struct content *b, const struct
 	char path[sizeof(b->name) + 640];
 	struct stat st;
 
-	if (!b || c->record.kind != IMAGE_CONTENT_SAVED || !unchanged(c, b) || !has_own_times(place->before, from))
+	if (!b || c->record.kind != IMAGE_CONTENT_SAVED || !unchanged(c, b) || !place->before || !content_is_local(from, NULL))
 		return false;
 	fm_format(path, sizeof(path), "%s/%s", place->before, b->name);
 	if (RAW4(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || (uint64_t)st.st_size != c->record.size ||

@@ -49,13 +49,24 @@ uint64_t content_bytes(void)
 	return total_bytes;
 }
 
+/* Other hosts have written out what they had (content.c), and what this one knows of the file may be older. Before Linux 4.11 it is. */
+static void renew(const struct content *c)
+{
+	struct statx st;
+
+	RAW5(SYS_statx, c->fd >= 0 ? c->fd : AT_FDCWD, c->fd >= 0 ? "" : c->path, AT_STATX_FORCE_SYNC | (c->fd >= 0 ? AT_EMPTY_PATH : 0), STATX_BASIC_STATS, &st);
+}
+
 /* Sizes and times as they are now that everybody stands. */
 static int examine(struct content *c)
 {
 	struct image_content *r = &c->record;
 	struct stat st;
-	long err = c->fd >= 0 ? RAW2(SYS_fstat, c->fd, &st) : RAW4(SYS_newfstatat, AT_FDCWD, c->path, &st, 0);
 	struct timespec t = { 0 };
+	long err;
+
+	renew(c);
+	err = c->fd >= 0 ? RAW2(SYS_fstat, c->fd, &st) : RAW4(SYS_newfstatat, AT_FDCWD, c->path, &st, 0);
 
 	if (err < 0 || st.st_dev != r->dev || st.st_ino != r->ino)
 		return fermata_fail(err < 0 ? (int)err : -ESTALE, "%s cannot be examined (errno %ld)", c->path, err < 0 ? -err : ESTALE);

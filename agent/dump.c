@@ -127,7 +127,7 @@ static void read_host(struct image_host *h)
 
 	memset(h, 0, sizeof(*h));
 	RAW1(SYS_uname, &u);
-	fm_format(h->hostname, sizeof(h->hostname), "%s", u.nodename);
+	fm_format(h->hostname, sizeof(h->hostname), "%s", agent.host);
 	fm_format(h->kernel, sizeof(h->kernel), "%s", u.release);
 	fm_format(h->glibc, sizeof(h->glibc), "%s", gnu_get_libc_version());
 	h->page_size = FM_PAGE_SIZE;

@@ -5,52 +5,94 @@
  * by itself (system, popen) gets environ: there they are written over the former ones, where these still lie as the kernel had laid them on the stack, and are as
  * long. Entries that the program has made since are its own: it may free them.
  *
- * Owns the two entries. They are written while the program stands still.
+ * Of which host of the job they are (host.c) is put in its place in any life.
+ *
+ * Owns the entries. They are written in the constructor, or while the program stands still.
  */
 #include "agent/agent.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/host_id.h"
+
 #define ROOM (16 + sizeof(agent.jobdir))
+
+enum { JOBDIR, RDMA, HOST };
 
 static struct entry {
 	const char *name; /* with its = */
 	char now[ROOM];
 	char *first; /* where the kernel laid it; NULL: there was none */
 	size_t length;
-} entries[] = { { .name = "FERMATA_JOBDIR=" }, { .name = "FERMATA_RDMA=" } };
+} entries[] = { { .name = "FERMATA_JOBDIR=" }, { .name = "FERMATA_RDMA=" }, { .name = HOST_ID_VARIABLE } };
+
+_Static_assert(ROOM >= HOST_ID_ENTRY, "FERMATA_HOST");
+
+static char *const *initial; /* what the kernel has laid: still there when the program clears its environment */
 
 static bool is_of(const char *text, const struct entry *e)
 {
 	return !strncmp(text, e->name, strlen(e->name));
 }
 
+static void put_in_place(struct entry *e)
+{
+	if (e->first && is_of(e->first, e) && strlen(e->now) <= e->length)
+		memcpy(e->first, e->now, strlen(e->now) + 1);
+}
+
+/* What has come with an environment from another machine is not true here. */
+static void note_host(void)
+{
+	host_id_entry(entries[HOST].now, agent.part, agent.host);
+	put_in_place(&entries[HOST]);
+}
+
 void environment_init(void)
 {
 	extern char **environ;
 
+	initial = environ;
 	for (struct entry *e = entries; e < entries + ARRAY_SIZE(entries); e++)
 		for (char **at = environ; at && *at && !e->first; at++)
 			if (is_of(*at, e)) {
 				e->first = *at;
 				e->length = strlen(*at);
 			}
+	note_host();
+}
+
+const char *environment_find(const char *name)
+{
+	extern char **environ;
+	char *const *of[] = { environ, initial };
+
+	for (size_t i = 0; i < ARRAY_SIZE(of); i++)
+		for (char *const *at = of[i]; at && *at; at++)
+			if (!strncmp(*at, name, strlen(name)))
+				return *at;
+	return NULL;
 }
 
 char *environment_entry(char *entry)
 {
-	for (struct entry *e = entries; agent.generation && e < entries + ARRAY_SIZE(entries); e++)
-		if (is_of(entry, e))
+	for (struct entry *e = entries; e < entries + ARRAY_SIZE(entries); e++)
+		if ((agent.generation || e == &entries[HOST]) && is_of(entry, e))
 			return e->now;
 	return entry;
 }
 
+const char *environment_host(void)
+{
+	return entries[HOST].now;
+}
+
 void environment_restarted(void)
 {
-	fm_format(entries[0].now, ROOM, "%s%s", entries[0].name, agent.jobdir);
-	fm_format(entries[1].now, ROOM, "%s%s", entries[1].name, agent.rdma);
-	for (struct entry *e = entries; e < entries + ARRAY_SIZE(entries); e++)
-		if (e->first && is_of(e->first, e) && strlen(e->now) <= e->length)
-			memcpy(e->first, e->now, strlen(e->now) + 1);
+	fm_format(entries[JOBDIR].now, ROOM, "%s%s", entries[JOBDIR].name, agent.jobdir);
+	fm_format(entries[RDMA].now, ROOM, "%s%s", entries[RDMA].name, agent.rdma);
+	note_host();
+	put_in_place(&entries[JOBDIR]);
+	put_in_place(&entries[RDMA]);
 }

@@ -141,6 +141,7 @@ static void fork_child(void)
 	device_threads_forget();
 	agent.pid = (uint32_t)raw_getpid();
 	agent.registered = false;
+	agent.member = UINT32_MAX;
 	fdpass_job(agent.jobdir, (int)agent.pid);
 	stop_forked();
 	phase_forked();
@@ -228,6 +229,7 @@ __attribute__((constructor)) static void agent_main(void)
 		agent.libdir[0] = 0;
 	if (copy_env(agent.rdma, sizeof(agent.rdma), "FERMATA_RDMA") < 0)
 		memcpy(agent.rdma, "auto", 5);
+	host_init();
 	environment_init();
 	wrap_undo_init();
 	pthread_atfork(fork_prepare, fork_parent, fork_child);

@@ -144,7 +144,7 @@ static int classify(const struct line *l, struct image_mapping *v)
 		v->kind = IMAGE_MAPPING_VDSO;
 		return 0;
 	}
-	if (!l->ino || *l->path != '/') {
+	if ((!l->ino && !is_sysv(l)) || *l->path != '/') { /* the first segment of an IPC namespace has the id 0, and that is its inode */
 		v->kind = IMAGE_MAPPING_ANON;
 		if (!strcmp(l->path, "[stack]"))
 			v->flags |= IMAGE_MAPPING_GROWSDOWN;

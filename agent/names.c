@@ -3,7 +3,8 @@
  * The agent's side of the name service. Owns two things, both touched by the checkpoint thread only (but in a program that is begun after a restart:
  * fermata_names_kept): the entries to be sent at the
  * end of this phase, in wire form, and the entries that have come back, in a table hashed by key. Values of one key
- * keep the order in which they came; a later reply replaces those of an earlier one.
+ * keep the order in which they came; a later reply replaces those of an earlier one. Names of the host and of the job never meet, here and at the
+ * coordinator, which knows of which host we are (host.c).
  */
 #include "agent/agent.h"
 
@@ -14,6 +15,7 @@ struct name {
 	struct name *next; /* same bucket */
 	uint32_t reply;	   /* the one that it came with */
 	uint16_t key_length, value_length;
+	bool job; /* of the whole job, not of the host */
 	uint8_t bytes[]; /* key, padding to 8, value */
 };
 
@@ -24,9 +26,9 @@ static struct {
 	uint32_t bucket_count, count, reply;
 } names;
 
-static uint32_t hash(const uint8_t *key, size_t n)
+static uint32_t hash(bool job, const uint8_t *key, size_t n)
 {
-	uint32_t h = 2166136261u; /* FNV-1a */
+	uint32_t h = 2166136261u ^ job; /* FNV-1a */
 
 	for (size_t i = 0; i < n; i++)
 		h = (h ^ key[i]) * 16777619u;
@@ -70,6 +72,16 @@ int fermata_ask(const void *key, size_t keylen)
 	return entry(MSG_NAME_ASK, key, keylen, NULL, 0);
 }
 
+int fermata_job_publish(const void *key, size_t keylen, const void *value, size_t len)
+{
+	return entry(MSG_NAME_JOB_PUBLISH, key, keylen, value, len);
+}
+
+int fermata_job_ask(const void *key, size_t keylen)
+{
+	return entry(MSG_NAME_JOB_ASK, key, keylen, NULL, 0);
+}
+
 int names_send(void)
 {
 	int r;
@@ -96,7 +108,7 @@ static int grow(uint32_t more)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < names.bucket_count; i++)
 		for (struct name *n = names.buckets[i], *next; n; n = next) {
-			struct name **tail = &b[hash(n->bytes, n->key_length) & (want - 1)];
+			struct name **tail = &b[hash(n->job, n->bytes, n->key_length) & (want - 1)];
 
 			next = n->next;
 			n->next = NULL;
@@ -119,15 +131,16 @@ static int take_one(const struct msg_name *e, const uint8_t *key)
 	if (!n)
 		return -ENOMEM;
 	n->reply = names.reply;
+	n->job = e->kind == MSG_NAME_JOB_PUBLISH;
 	n->key_length = e->key_length;
 	n->value_length = e->value_length;
 	memcpy(n->bytes, key, e->key_length);
 	memcpy(n->bytes + value_at, key + e->key_length, e->value_length);
-	tail = &names.buckets[hash(n->bytes, n->key_length) & (names.bucket_count - 1)];
+	tail = &names.buckets[hash(n->job, n->bytes, n->key_length) & (names.bucket_count - 1)];
 	while (*tail) {
 		struct name *old = *tail;
 
-		if (old->reply == names.reply || old->key_length != n->key_length ||
+		if (old->reply == names.reply || old->job != n->job || old->key_length != n->key_length ||
 		    memcmp(old->bytes, n->bytes, n->key_length)) {
 			tail = &old->next;
 			continue;
@@ -166,15 +179,15 @@ int names_take(const struct link_message *m)
 	return r;
 }
 
-const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
+static const void *resolve(bool job, const void *key, size_t keylen, unsigned int index, size_t *ret_len)
 {
 	struct name *n;
 
 	if (!names.bucket_count)
 		return NULL;
-	n = names.buckets[hash(key, keylen) & (names.bucket_count - 1)];
+	n = names.buckets[hash(job, key, keylen) & (names.bucket_count - 1)];
 	for (; n; n = n->next) {
-		if (n->key_length != keylen || memcmp(n->bytes, key, keylen) || index--)
+		if (n->job != job || n->key_length != keylen || memcmp(n->bytes, key, keylen) || index--)
 			continue;
 		*ret_len = n->value_length;
 		return n->bytes + ALIGN_UP((size_t)n->key_length, (size_t)8);
@@ -182,14 +195,24 @@ const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, 
 	return NULL;
 }
 
-int names_each(const char *prefix, int (*fn)(const void *key, size_t keylen, const void *value, size_t len, void *arg), void *arg)
+const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
+{
+	return resolve(false, key, keylen, index, ret_len);
+}
+
+const void *fermata_job_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
+{
+	return resolve(true, key, keylen, index, ret_len);
+}
+
+int names_each_job(const char *prefix, int (*fn)(const void *key, size_t keylen, const void *value, size_t len, void *arg), void *arg)
 {
 	size_t begins = strlen(prefix);
 	int r = 0;
 
 	for (uint32_t i = 0; i < names.bucket_count; i++)
 		for (struct name *n = names.buckets[i]; n && !r; n = n->next)
-			if (n->key_length >= begins && !memcmp(n->bytes, prefix, begins))
+			if (n->job && n->key_length >= begins && !memcmp(n->bytes, prefix, begins))
 				r = fn(n->bytes, n->key_length, n->bytes + ALIGN_UP((size_t)n->key_length, (size_t)8), n->value_length, arg);
 	return r;
 }

@@ -4,7 +4,7 @@
  * when everybody learnt them. They lie in RUNDIR/JOB/names, as in a MSG_NAMES_REPLY (doc/protocol.md); the coordinator of the next restart begins without that
  * file. Owns it.
  *
- * All processes of a restart have the same names, so the first one to make the file fills it. It is whole before anybody can read it: it is written in RECONNECT,
+ * They are names of the whole job: whatever stands in one directory may be of several hosts. All processes of a restart have the same ones, so the first one to make the file fills it. It is whole before anybody can read it: it is written in RECONNECT,
  * and until all have done that and REFILL no program runs; who cannot write it ends the restart.
  */
 #include "agent/agent.h"
@@ -31,7 +31,7 @@ static int count_one(const void *key, size_t keylen, const void *value, size_t l
 
 static int keep_one(const void *key, size_t keylen, const void *value, size_t len, void *arg)
 {
-	struct msg_name e = { .kind = MSG_NAME_PUBLISH, .key_length = (uint16_t)keylen, .value_length = (uint16_t)len };
+	struct msg_name e = { .kind = MSG_NAME_JOB_PUBLISH, .key_length = (uint16_t)keylen, .value_length = (uint16_t)len };
 	struct keeping *k = arg;
 	uint8_t bytes[sizeof(e) + 64 + 1024 + 8] = { 0 }; /* as names.c limits them */
 	size_t n = ALIGN_UP(sizeof(e) + keylen + len, (size_t)8);
@@ -51,7 +51,7 @@ static int keep_one(const void *key, size_t keylen, const void *value, size_t le
 static int keep_all(int fd, const char *prefix)
 {
 	struct keeping k = { .fd = fd, .at = sizeof(struct msg_names) };
-	int r = names_each(prefix, keep_one, &k);
+	int r = names_each_job(prefix, keep_one, &k);
 	struct msg_names head = { .count = k.count };
 
 	return r ? r : raw_pwrite_all(fd, &head, sizeof(head), 0);
@@ -63,7 +63,7 @@ int fermata_names_keep(const char *prefix)
 	uint32_t count = 0;
 	int fd, r;
 
-	names_each(prefix, count_one, &count);
+	names_each_job(prefix, count_one, &count);
 	if (!count)
 		return 0;
 	kept_path(path, sizeof(path));

@@ -4,27 +4,39 @@
 #include <string.h>
 
 #include "agent/agent.h"
+#include "base/host_id.h"
+
+static int refused(const struct link_message *m)
+{
+	size_t n = m->length - sizeof(struct msg_error);
+	char text[256];
+
+	n = n < sizeof(text) ? n : sizeof(text) - 1;
+	memcpy(text, m->data + sizeof(struct msg_error), n);
+	text[n] = 0;
+	if (n)
+		log_error("%s", text);
+	return -EACCES;
+}
 
 int agent_register(uint32_t flags)
 {
 	struct msg_register m = { .pid = agent.pid, .ppid = (uint32_t)raw_getppid(), .flags = flags,
-				  .generation = agent.generation };
+				  .generation = agent.generation, .part = agent.part, .boot = host_id_boot() };
+	const struct msg_welcome *welcome;
 	struct link_message in;
 	long n;
 	int r;
 
 	RAW5(SYS_prctl, 16 /* PR_GET_NAME */, m.comm, 0, 0, 0);
-	raw_read_file("/proc/sys/kernel/hostname", m.host, sizeof(m.host));
-	for (char *c = m.host; *c; c++)
-		if (*c == '\n')
-			*c = 0;
+	memcpy(m.host, agent.host, sizeof(m.host));
 	n = RAW4(SYS_readlinkat, AT_FDCWD, "/proc/thread-self/exe", m.exe, sizeof(m.exe) - 1);
 	m.exe[n > 0 ? n : 0] = 0;
 	r = link_send(&agent.link, MSG_REGISTER, &m, sizeof(m));
 	while (!r) { /* after an exec, phases meant for the old image may come first: they will be sent again */
 		r = link_receive(&agent.link, &in, -1); /* as long as a checkpoint may be under way */
 		if (!r && in.type == MSG_ERROR)
-			r = -EACCES;
+			r = refused(&in);
 		if (!r && in.type == MSG_WELCOME)
 			break;
 	}
@@ -32,8 +44,10 @@ int agent_register(uint32_t flags)
 		return r;
 	if (in.length < sizeof(struct msg_welcome))
 		return -EPROTO;
-	agent.member = ((const struct msg_welcome *)(const void *)in.data)->member;
-	agent.timeout_ms = ((const struct msg_welcome *)(const void *)in.data)->timeout_ms;
+	welcome = (const void *)in.data;
+	agent.member = welcome->member;
+	agent.timeout_ms = welcome->timeout_ms;
+	agent.place = welcome->host;
 	agent.registered = true;
 	return 0;
 }

@@ -18,8 +18,9 @@
 #include "agent/exec_remote.h"
 #include "agent/libc.h"
 #include "agent/wrap.h"
+#include "base/host_id.h"
 
-#define EXTRA 11
+#define EXTRA 12
 
 static const char *const kept[] = { "LD_PRELOAD=", "LD_LIBRARY_PATH=", "FERMATA_JOBDIR=", "FERMATA_LIBDIR=", "FERMATA_RDMA=", "FERMATA_REMOTE=" };
 
@@ -46,11 +47,10 @@ static const char *find(char *const *env, const char *name)
  */
 static void make_env(char *const *env, char **out, char *preload, size_t preload_size, const char *fd_entry, const char *undo_entry)
 {
-	extern char **environ;
 	size_t n = 0;
 
 	for (; env && *env; env++) {
-		if (!strncmp(*env, "FERMATA_FD=", 11) || !strncmp(*env, "FERMATA_UNDO=", 13))
+		if (!strncmp(*env, "FERMATA_FD=", 11) || !strncmp(*env, "FERMATA_UNDO=", 13) || !strncmp(*env, HOST_ID_VARIABLE, sizeof(HOST_ID_VARIABLE) - 1))
 			continue;
 		if (!strncmp(*env, "LD_PRELOAD=", 11) && !strstr(*env, "libfermata.so")) {
 			fm_format(preload, preload_size, "LD_PRELOAD=%s/libfermata.so:%s", agent.libdir, *env + 11);
@@ -61,13 +61,14 @@ static void make_env(char *const *env, char **out, char *preload, size_t preload
 	}
 	out[n] = NULL;
 	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
-		const char *ours = find(environ, kept[i]);
+		const char *ours = environment_find(kept[i]);
 
 		if (ours && !find(out, kept[i])) {
-			out[n++] = (char *)ours;
+			out[n++] = environment_entry((char *)ours);
 			out[n] = NULL;
 		}
 	}
+	out[n++] = (char *)environment_host();
 	if (*fd_entry)
 		out[n++] = (char *)fd_entry;
 	if (*undo_entry)

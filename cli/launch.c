@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "base/host_id.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/launch_apart.h"
@@ -186,6 +187,18 @@ static int launch_prepend(const char *variable, const char *first, char separato
 	return r;
 }
 
+/* As long as the machine's, which it may come to be after a restart; what a process of the job launches is of that one's host. */
+static int launch_host(void)
+{
+	char name[HOST_ID_NAME], entry[HOST_ID_ENTRY];
+	uint64_t part = 0;
+
+	if (host_id_take(getenv("FERMATA_HOST"), &part, name) < 0)
+		host_id_node(name);
+	host_id_entry(entry, part, name);
+	return setenv("FERMATA_HOST", entry + sizeof(HOST_ID_VARIABLE) - 1, 1);
+}
+
 static int launch_environment(const struct job *job, const char *agent, const char *libdir, int fd)
 {
 	char number[16], shim[JOB_PATH_MAX];
@@ -200,6 +213,7 @@ static int launch_environment(const struct job *job, const char *agent, const ch
 	r |= setenv("FERMATA_FD", number, 1);
 	r |= setenv("FERMATA_RDMA", job->rdma, 1);
 	r |= setenv("UCX_UD_TIMEOUT", "31536000s", 0); /* who was away until a restart is not dead (agent/ucx_clock.c) */
+	r |= launch_host();
 	return r ? -ENOMEM : 0;
 }
 

@@ -325,6 +325,7 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 		.caps = r->capsule && p->process.uid != 0,
 		.capsule = r->capsule,
 		.init = (uint32_t)r->init,
+		.part = r->part != NULL,
 		.pause = restart_is_paused(r, p->process.pid),
 		.outputs_at_end = restart_files_restores(r),
 	};

@@ -71,11 +71,23 @@ static void status_print_last(json_t *last)
 	status_print_phases(json_object_get(last, "phases_ns"));
 }
 
+/* A pid is one of a host. */
+static bool status_has_hosts(const json_t *processes)
+{
+	json_t *p, *first = json_array_get(processes, 0);
+	size_t i;
+
+	json_array_foreach(processes, i, p)
+		if (strcmp(status_text(p, "host"), status_text(first, "host")) != 0)
+			return true;
+	return false;
+}
+
 static void status_print(json_t *s)
 {
 	json_t *processes = json_object_get(s, "processes"), *p;
 	const char *phase = status_text(s, "phase");
-	bool idle = !strcmp(phase, "running") || !strcmp(phase, "AGAIN");
+	bool idle = !strcmp(phase, "running") || !strcmp(phase, "AGAIN"), hosts = status_has_hosts(processes);
 	size_t i;
 
 	printf("job %s: %s for %.0f s, %zu process%s, checkpoints in %s", status_text(s, "job"), status_text(s, "phase"),
@@ -85,14 +97,16 @@ static void status_print(json_t *s)
 		printf(", every %lld s", status_number(s, "interval"));
 	putchar('\n');
 	status_print_last(json_object_get(s, "last"));
-	printf("  %8s %8s %-16s %s\n", "PID", "PARENT", "PROGRAM", idle ? "" : "PHASE DONE");
+	printf("  %8s %8s %-16s %s%s\n", "PID", "PARENT", "PROGRAM", hosts ? "HOST             " : "", idle ? "" : "PHASE DONE");
 	json_array_foreach(processes, i, p) {
 		char done[32] = "", total[32] = "";
 
 		size_format((double)status_number(p, "bytes_done"), done, sizeof(done));
 		size_format((double)status_number(p, "bytes_total"), total, sizeof(total));
-		printf("  %8lld %8lld %-16s %s", status_number(p, "pid"), status_number(p, "ppid"), status_text(p, "comm"),
-		       idle ? "" : json_is_true(json_object_get(p, "done")) ? "yes" : "no");
+		printf("  %8lld %8lld %-16s ", status_number(p, "pid"), status_number(p, "ppid"), status_text(p, "comm"));
+		if (hosts)
+			printf("%-16s ", status_text(p, "host"));
+		printf("%s", idle ? "" : json_is_true(json_object_get(p, "done")) ? "yes" : "no");
 		if (!idle && status_number(p, "bytes_total"))
 			printf(" %s of %s", done, total);
 		putchar('\n');

@@ -54,8 +54,8 @@ static size_t conduct_name_expected(struct coordinator *c, char *text, size_t si
 	for (size_t i = 0; i < c->expected_count; i++) {
 		if (c->expected[i].come || late++ >= CONDUCT_NAMED_MAX)
 			continue;
-		len += (size_t)snprintf(text + len, size - len, "%spid %u (%s)", late > 1 ? ", " : "", c->expected[i].pid,
-					c->expected[i].comm);
+		len += (size_t)snprintf(text + len, size - len, "%spid %u (%s)%s%s", late > 1 ? ", " : "", c->expected[i].pid,
+					c->expected[i].comm, c->host_count > 1 ? " on " : "", c->host_count > 1 ? c->hosts[c->expected[i].host] : "");
 		len = len < size ? len : size - 1;
 	}
 	if (late > CONDUCT_NAMED_MAX)

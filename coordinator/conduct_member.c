@@ -13,7 +13,7 @@
 static void conduct_joined_restarted(struct member *m)
 {
 	struct coordinator *c = m->conn->c;
-	struct expected *e = manifest_expected(c, m->pid);
+	struct expected *e = manifest_expected(c, c->hosts[m->host], m->pid);
 
 	if (c->state != STATE_RESTORE || !e) {
 		connection_send_error(m->conn, -EINVAL, "no restart that waits for this process is under way");

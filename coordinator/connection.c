@@ -213,7 +213,7 @@ static void connection_message(struct conn *k, uint16_t type, const uint8_t *dat
 	} else if (k->state == CONN_HELLO || k->state == CONN_PROOF) {
 		connection_refuse(k, -EPROTO, "message before the job's key was proved");
 	} else if (type == MSG_REGISTER && k->state != CONN_COMMAND) {
-		memcpy(&reg, data, sizeof(reg));
+		decode_register(data, length, &reg);
 		member_register(k, &reg);
 	} else if (k->state == CONN_MEMBER) {
 		member_message(k, type, data, length);

@@ -123,6 +123,7 @@ struct member {
 	struct member *next; /* in its bucket */
 	struct conn *conn;
 	uint32_t number, pid, ppid, generation, host;
+	uint32_t scope; /* whose names are its host's: index of coordinator.places */
 	pid_t kill_pid; /* as we see pids */
 	char comm[16], exe[256];
 	bool waiting;  /* registered too late for the checkpoint under way: WELCOME comes after it */
@@ -142,6 +143,12 @@ struct member {
 	struct name_ask *asks;
 };
 
+/* A host, or after a restart in parts a part of one: what has pids, inodes and a loopback of its own. */
+struct place {
+	uint32_t host;
+	uint64_t part, boot;
+};
+
 struct names {
 	struct name_key **buckets;
 	size_t bucket_count, key_count;
@@ -150,6 +157,8 @@ struct names {
 
 struct expected {
 	uint32_t pid;
+	uint32_t host; /* index of coordinator.hosts */
+	bool alone; /* no other host has this pid */
 	bool come;
 	char comm[16], exe[256];
 };
@@ -201,6 +210,8 @@ struct coordinator {
 	size_t bucket_count;
 	char **hosts;
 	uint32_t host_count;
+	struct place *places;
+	uint32_t place_count;
 	uint32_t next_member;
 	bool had_member;
 
@@ -287,6 +298,13 @@ void relay_forward(struct conn *k, const uint8_t *data, size_t len);
 void relay_closed(struct conn *k); /* a connection of this host, or the upstream */
 void relay_leave(struct coordinator *c);
 
+/* host.c */
+/* Index of coordinator.hosts, or -errno. */
+int host_number(struct coordinator *c, const char *name);
+/* Index of coordinator.places; -EEXIST: another machine has that host's name. */
+int host_place(struct coordinator *c, uint32_t host, const struct msg_register *reg);
+void host_free(struct coordinator *c);
+
 /* member.c */
 void member_register(struct conn *k, const struct msg_register *m);
 void member_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t length);
@@ -365,7 +383,8 @@ void store_prune(struct coordinator *c);
 /* manifest.c */
 int manifest_write(struct coordinator *c, int dirfd);
 int manifest_expect(struct coordinator *c, const char *checkpoint);
-struct expected *manifest_expected(struct coordinator *c, uint32_t pid);
+/* The process of the manifest that registers so, and has not come. */
+struct expected *manifest_expected(struct coordinator *c, const char *host, uint32_t pid);
 
 /* command.c */
 void command_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t length);

@@ -102,23 +102,38 @@ static int manifest_compare(const void *a, const void *b)
 	return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-struct expected *manifest_expected(struct coordinator *c, uint32_t pid)
+/* An image of an agent that did not keep the host's name says that of the machine that it is on now: then the pid has to do. */
+struct expected *manifest_expected(struct coordinator *c, const char *host, uint32_t pid)
 {
 	struct expected wanted = { .pid = pid };
 	struct expected *e = bsearch(&wanted, c->expected, c->expected_count, sizeof(*e), manifest_compare);
 
 	if (!e)
 		return NULL;
-	/* Several hosts may have had the same pid: any of them that has not come. */
 	while (e > c->expected && e[-1].pid == pid)
 		e--;
 	for (; e < c->expected + c->expected_count && e->pid == pid; e++)
-		if (!e->come)
+		if (!e->come && (e->alone || !strcmp(c->hosts[e->host], host)))
 			return e;
 	return NULL;
 }
 
-static int manifest_take_images(struct coordinator *c, json_t *images)
+static int manifest_host(struct coordinator *c, json_t *hosts, json_t *image)
+{
+	const char *name = json_string_value(json_array_get(hosts, (size_t)json_integer_value(json_object_get(image, "host"))));
+
+	return host_number(c, name ? name : "");
+}
+
+static void manifest_mark_alone(struct coordinator *c)
+{
+	struct expected *e = c->expected;
+
+	for (size_t i = 0; i < c->expected_count; i++)
+		e[i].alone = (!i || e[i - 1].pid != e[i].pid) && (i + 1 == c->expected_count || e[i + 1].pid != e[i].pid);
+}
+
+static int manifest_take_images(struct coordinator *c, json_t *hosts, json_t *images)
 {
 	json_t *image;
 	size_t i;
@@ -132,13 +147,17 @@ static int manifest_take_images(struct coordinator *c, json_t *images)
 		const char *comm = json_string_value(json_object_get(image, "comm"));
 		const char *exe = json_string_value(json_object_get(image, "exe"));
 
-		if (pid <= 0 || pid > UINT32_MAX)
+		int host = manifest_host(c, hosts, image);
+
+		if (pid <= 0 || pid > UINT32_MAX || host < 0)
 			return -EINVAL;
+		c->expected[i].host = (uint32_t)host;
 		c->expected[i].pid = (uint32_t)pid;
 		snprintf(c->expected[i].comm, sizeof(c->expected[i].comm), "%s", comm ? comm : "?");
 		snprintf(c->expected[i].exe, sizeof(c->expected[i].exe), "%s", exe ? exe : "?");
 	}
 	qsort(c->expected, c->expected_count, sizeof(*c->expected), manifest_compare);
+	manifest_mark_alone(c);
 	return c->expected_count ? 0 : -EINVAL;
 }
 
@@ -155,7 +174,7 @@ int manifest_expect(struct coordinator *c, const char *checkpoint)
 		log_error("%s: %s", path, error.text);
 		return -EINVAL;
 	}
-	r = manifest_take_images(c, json_object_get(manifest, "images"));
+	r = manifest_take_images(c, json_object_get(manifest, "hosts"), json_object_get(manifest, "images"));
 	if (r < 0)
 		log_error("%s: it names no processes", path);
 	json_decref(manifest);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Members: the processes of the job. Owns struct member and the table (host, pid) -> member. A member has exactly one connection, and
+ * Members: the processes of the job. Owns struct member and the table (host, pid) -> member (host.c: what a host is). A member has exactly one connection, and
  * leaves when that ends. An exec keeps the connection and registers again on it: the entry is replaced, its number is new.
  */
 #include <errno.h>
@@ -83,25 +83,10 @@ void member_name(const struct member *m, char *buf, size_t size)
 		snprintf(buf, size, "pid %u (%s)", m->pid, m->comm);
 }
 
-static int member_host(struct coordinator *c, const char *host)
-{
-	char **hosts;
-
-	for (uint32_t i = 0; i < c->host_count; i++)
-		if (!strcmp(c->hosts[i], host))
-			return (int)i;
-	hosts = realloc(c->hosts, (c->host_count + 1) * sizeof(*hosts));
-	if (!hosts)
-		return -ENOMEM;
-	c->hosts = hosts;
-	hosts[c->host_count] = strdup(host);
-	return hosts[c->host_count] ? (int)c->host_count++ : -ENOMEM;
-}
-
 void member_welcome(struct member *m)
 {
 	const struct coordinator_options *o = m->conn->c->options;
-	struct msg_welcome w = { .member = m->number, .timeout_ms = o->timeout_ms };
+	struct msg_welcome w = { .member = m->number, .timeout_ms = o->timeout_ms, .host = m->scope };
 
 	snprintf(w.compress, sizeof(w.compress), "%s", o->compress);
 	snprintf(w.rdma, sizeof(w.rdma), "%s", o->rdma);
@@ -128,7 +113,7 @@ static void member_copy_text(char *to, const char *from, size_t size)
 			*p = '?';
 }
 
-static struct member *member_create(struct conn *k, const struct msg_register *reg, uint32_t host)
+static struct member *member_create(struct conn *k, const struct msg_register *reg, uint32_t host, uint32_t place)
 {
 	struct coordinator *c = k->c;
 	struct member *m = member_grow(c) == 0 ? calloc(1, sizeof(*m)) : NULL;
@@ -142,6 +127,7 @@ static struct member *member_create(struct conn *k, const struct msg_register *r
 	m->ppid = reg->ppid;
 	m->generation = reg->generation;
 	m->host = host;
+	m->scope = place;
 	m->kill_pid = k->sender;
 	m->reported = true;
 	m->newborn = reg->flags & MSG_REGISTER_FORKED;
@@ -157,16 +143,37 @@ static struct member *member_create(struct conn *k, const struct msg_register *r
 	return m;
 }
 
+/* Where it belongs: a process that is restarted, on the host that the manifest has it on. */
+static int member_host(struct coordinator *c, const struct msg_register *reg)
+{
+	const struct expected *e = reg->flags & MSG_REGISTER_RESTARTED ? manifest_expected(c, reg->host, reg->pid) : NULL;
+
+	return e ? (int)e->host : host_number(c, reg->host);
+}
+
+static void member_refuse(struct conn *k, const struct msg_register *reg, int err)
+{
+	char text[256];
+
+	if (err == -EEXIST)
+		snprintf(text, sizeof(text), "two machines of this job have the node name %s: give one of them another (hostnamectl)", reg->host);
+	else
+		snprintf(text, sizeof(text), "the coordinator is out of memory");
+	log_error("pid %u (%s): %s", reg->pid, reg->comm, text);
+	connection_send_error(k, err, text);
+	connection_close(k);
+}
+
 void member_register(struct conn *k, const struct msg_register *reg)
 {
-	int host = member_host(k->c, reg->host);
+	int host = member_host(k->c, reg);
+	int place = host < 0 ? host : host_place(k->c, (uint32_t)host, reg);
 	/* The process's former entry: an exec on this connection, or one whose old connection has not been seen to end. */
-	struct member *old = k->member ? k->member : host >= 0 ? member_find(k->c, (uint32_t)host, reg->pid) : NULL;
-	struct member *m = host >= 0 ? member_create(k, reg, (uint32_t)host) : NULL;
+	struct member *old = k->member ? k->member : place >= 0 ? member_find(k->c, (uint32_t)host, reg->pid) : NULL;
+	struct member *m = place >= 0 ? member_create(k, reg, (uint32_t)host, (uint32_t)place) : NULL;
 
 	if (!m) {
-		connection_send_error(k, -ENOMEM, "the coordinator is out of memory");
-		connection_close(k);
+		member_refuse(k, reg, place < 0 ? place : -ENOMEM);
 		return;
 	}
 	log_info("pid %u (%s) joins as member %u", m->pid, m->comm, m->number);

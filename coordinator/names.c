@@ -4,6 +4,8 @@
  * phase in which it asked is closed. Everything lies in chunks that are dropped together when the job resumes. Lookups are by
  * hash; an answer costs what it carries.
  *
+ * A key is of one host (member.scope), or of the job: what two hosts publish under the same bytes never meets but where both say that they mean the job.
+ *
  * Invariant: a reply holds all the values of a key, once, however often the member asked for it.
  */
 #include <errno.h>
@@ -14,6 +16,7 @@
 #include "coordinator/internal.h"
 
 #define NAMES_CHUNK (256u * 1024)
+#define NAMES_JOB UINT32_MAX
 
 struct name_chunk {
 	struct name_chunk *next;
@@ -32,6 +35,7 @@ struct name_key {
 	struct name_value *first, **last;
 	uint64_t hash, total; /* total: bytes that the key's entries take in a reply */
 	uint32_t count, answered_to; /* answered_to: number of the member whose reply has it already */
+	uint32_t scope; /* NAMES_JOB, or a host's number */
 	uint16_t length;
 	uint8_t bytes[];
 };
@@ -60,9 +64,9 @@ static void *names_alloc(struct names *n, size_t size)
 	return p;
 }
 
-static uint64_t names_hash(const uint8_t *key, size_t len)
+static uint64_t names_hash(uint32_t scope, const uint8_t *key, size_t len)
 {
-	uint64_t h = 0xcbf29ce484222325u;
+	uint64_t h = 0xcbf29ce484222325u ^ scope;
 
 	for (size_t i = 0; i < len; i++)
 		h = (h ^ key[i]) * 0x100000001b3u;
@@ -94,20 +98,20 @@ static int names_grow(struct names *n)
 	return 0;
 }
 
-static struct name_key *names_key(struct names *n, const uint8_t *key, uint16_t length)
+static struct name_key *names_key(struct names *n, uint32_t scope, const uint8_t *key, uint16_t length)
 {
-	uint64_t hash = names_hash(key, length);
+	uint64_t hash = names_hash(scope, key, length);
 	struct name_key *k;
 
 	if (names_grow(n) < 0)
 		return NULL;
 	for (k = n->buckets[hash & (n->bucket_count - 1)]; k; k = k->next)
-		if (k->hash == hash && k->length == length && !memcmp(k->bytes, key, length))
+		if (k->hash == hash && k->scope == scope && k->length == length && !memcmp(k->bytes, key, length))
 			return k;
 	k = names_alloc(n, sizeof(*k) + length);
 	if (!k)
 		return NULL;
-	*k = (struct name_key){ .hash = hash, .length = length, .answered_to = UINT32_MAX };
+	*k = (struct name_key){ .hash = hash, .scope = scope, .length = length, .answered_to = UINT32_MAX };
 	k->last = &k->first;
 	memcpy(k->bytes, key, length);
 	k->next = n->buckets[hash & (n->bucket_count - 1)];
@@ -150,20 +154,25 @@ int names_add(struct coordinator *c, struct member *m, const uint8_t *data, size
 	int r = decode_names_begin(&it, data, length);
 
 	while (r == 0 && (r = decode_names_next(&it, &entry)) > 0) {
-		struct name_key *k = names_key(&c->names, entry.key, entry.key_length);
+		bool job = entry.kind == MSG_NAME_JOB_PUBLISH || entry.kind == MSG_NAME_JOB_ASK;
+		struct name_key *k = names_key(&c->names, job ? NAMES_JOB : m->scope, entry.key, entry.key_length);
 
 		if (!k)
 			return -ENOMEM;
-		r = entry.kind == MSG_NAME_PUBLISH ? names_publish(&c->names, k, entry.value, entry.value_length) :
-						     names_ask(&c->names, m, k);
+		if (entry.kind == MSG_NAME_PUBLISH || entry.kind == MSG_NAME_JOB_PUBLISH)
+			r = names_publish(&c->names, k, entry.value, entry.value_length);
+		else
+			r = names_ask(&c->names, m, k);
 	}
 	return r;
 }
 
 static uint8_t *names_put(uint8_t *at, const struct name_key *k)
 {
+	uint16_t kind = k->scope == NAMES_JOB ? MSG_NAME_JOB_PUBLISH : MSG_NAME_PUBLISH;
+
 	for (const struct name_value *v = k->first; v; v = v->next) {
-		encode_name(at, MSG_NAME_PUBLISH, k->bytes, k->length, v->bytes, v->length);
+		encode_name(at, kind, k->bytes, k->length, v->bytes, v->length);
 		at += encode_name_size(k->length, v->length);
 	}
 	return at;

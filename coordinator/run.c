@@ -246,9 +246,7 @@ static void run_close(struct coordinator *c)
 	}
 	if (c->start_lock_fd >= 0)
 		close(c->start_lock_fd);
-	for (uint32_t i = 0; i < c->host_count; i++)
-		free(c->hosts[i]);
-	free(c->hosts);
+	host_free(c);
 	free(c->buckets);
 	free(c->expected);
 }

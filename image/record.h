@@ -150,7 +150,7 @@ struct image_cpu {
 };
 
 struct image_host {
-	char hostname[64];
+	char hostname[64]; /* that the process came into the job on; the other fields are the machine's at the checkpoint */
 	char kernel[64];  /* uname release */
 	char glibc[16];
 	uint32_t page_size, reserved;
@@ -235,6 +235,7 @@ struct image_restart {
 	uint64_t vdso_start;   /* where the kernel's is in this life */
 	uint32_t capsule;      /* 1: the job has namespaces of its own, IPC among them */
 	uint32_t init;	       /* the pid, as the job sees it, of the process that has its shared memory open */
+	uint32_t part, reserved; /* 1: other processes of its host may be brought back elsewhere (--part) */
 };
 
 /* Widths are the format: a change here is a new field at an end, or a new version. */

@@ -64,7 +64,7 @@ int decode_names_next(struct decode_names *it, struct decode_name *ret)
 		return -EPROTO;
 	memcpy(&n, it->data + it->at, sizeof(n));
 	need = sizeof(n) + n.key_length + n.value_length;
-	if (n.kind != MSG_NAME_PUBLISH && n.kind != MSG_NAME_ASK)
+	if (n.kind < MSG_NAME_PUBLISH || n.kind > MSG_NAME_JOB_ASK)
 		return -EPROTO;
 	if (!n.key_length || n.key_length > PROTOCOL_NAME_KEY_MAX || n.value_length > PROTOCOL_NAME_VALUE_MAX ||
 	    need > room)
@@ -112,6 +112,12 @@ static int decode_text(const char *field, size_t size)
 	return memchr(field, 0, size) ? 0 : -EPROTO;
 }
 
+void decode_register(const void *data, size_t length, struct msg_register *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	memcpy(ret, data, length < sizeof(*ret) ? length : sizeof(*ret));
+}
+
 static int decode_register_check(const struct msg_register *m)
 {
 	if (!m->pid || decode_text(m->comm, sizeof(m->comm)) || decode_text(m->host, sizeof(m->host)) ||
@@ -152,7 +158,7 @@ static uint32_t decode_shortest(uint16_t type)
 	case MSG_AUTH_CHALLENGE: return sizeof(struct msg_auth_challenge);
 	case MSG_AUTH_PROOF: return sizeof(struct msg_auth_proof);
 	case MSG_ERROR: return sizeof(struct msg_error);
-	case MSG_REGISTER: return sizeof(struct msg_register);
+	case MSG_REGISTER: return offsetof(struct msg_register, part); /* agents in images may be older */
 	case MSG_WELCOME: return sizeof(struct msg_welcome);
 	case MSG_PHASE: return sizeof(struct msg_phase);
 	case MSG_PHASE_DONE: return sizeof(struct msg_phase_done);

@@ -40,6 +40,9 @@ size_t encode_name_size(size_t key_length, size_t value_length);
 void encode_name(void *at, uint16_t kind, const void *key, uint16_t key_length, const void *value,
 		 uint16_t value_length);
 
+/* Of a sender that does not know the fields at its end: these are 0. */
+void decode_register(const void *data, size_t length, struct msg_register *ret);
+
 struct decode_done {
 	struct msg_phase_done head;
 	const uint8_t *children; /* head.children times a little-endian uint32_t, unaligned */

@@ -100,8 +100,10 @@ struct msg_register {
 	uint32_t flags;
 	uint32_t generation; /* restarts so far */
 	char comm[16];
-	char host[64];
+	char host[64]; /* the name of its host when it first came into the job */
 	char exe[256];
+	uint64_t part; /* of its host, after a restart in parts: in which; else 0 */
+	uint64_t boot; /* of the kernel that it runs on */
 };
 
 struct msg_welcome {
@@ -110,6 +112,8 @@ struct msg_welcome {
 	char compress[16];
 	char rdma[16]; /* auto, system, soft */
 	char job[64];
+	uint32_t host; /* number of its host, or its part of one, in this life of the job: who has the same shares names of the host */
+	uint32_t reserved;
 };
 
 /* What becomes of the contents of files: the policy of `launch --files`. */
@@ -145,7 +149,8 @@ struct msg_names {
 	uint32_t reserved;
 };
 
-enum { MSG_NAME_PUBLISH = 1, MSG_NAME_ASK = 2 };
+/* Names of the host, and of the whole job. */
+enum { MSG_NAME_PUBLISH = 1, MSG_NAME_ASK = 2, MSG_NAME_JOB_PUBLISH = 3, MSG_NAME_JOB_ASK = 4 };
 
 struct msg_name {
 	uint16_t kind;
@@ -223,8 +228,8 @@ struct msg_ending {
 
 _Static_assert(sizeof(struct msg_auth_challenge) == 64, "wire format");
 _Static_assert(sizeof(struct msg_error) == 8, "wire format");
-_Static_assert(sizeof(struct msg_register) == 352, "wire format");
-_Static_assert(sizeof(struct msg_welcome) == 104, "wire format");
+_Static_assert(sizeof(struct msg_register) == 368, "wire format");
+_Static_assert(sizeof(struct msg_welcome) == 112, "wire format");
 _Static_assert(sizeof(struct msg_phase) == 600, "wire format");
 _Static_assert(sizeof(struct msg_phase_done) == 64, "wire format");
 _Static_assert(sizeof(struct msg_names) == 8, "wire format");

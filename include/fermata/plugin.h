@@ -145,9 +145,12 @@ void *fermata_alloc(size_t size);
 void fermata_free(void *p);
 
 /*
- * The name service of the job: a multimap from key to values. Publish and ask in any hook; all of a phase travel in one message,
+ * The name service: a multimap from key to values. Publish and ask in any hook; all of a phase travel in one message,
  * and what was asked for can be resolved from the next phase (or drain round) on. Keys up to 64 bytes, values up to
  * 1024. Names live until the job resumes. A key carries its plugin's name first: "verbs/qp/..".
+ *
+ * These are names of the host: a job may have several, and a pid, an inode, a loopback address, an abstract name, a System V id of one is something else on
+ * another. The host is the one that the process first came into the job on; so what was written down at a checkpoint means the same at a restart, wherever that is.
  */
 int fermata_publish(const void *key, size_t keylen, const void *value, size_t len);
 int fermata_ask(const void *key, size_t keylen);
@@ -155,7 +158,18 @@ int fermata_ask(const void *key, size_t keylen);
 const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len);
 
 /*
- * Names for programs that are begun in the job after a restart. keep, in RECONNECT: what can be resolved now of all keys that begin so is kept for them, until the next
+ * Names of the whole job, apart from those of any host: for what hosts know each other by (addresses of a fabric, of IP but for loopback). No number of one machine
+ * may be in such a key, nor be compared from such a value, but by who finds that fermata_host() is the same there.
+ */
+int fermata_job_publish(const void *key, size_t keylen, const void *value, size_t len);
+int fermata_job_ask(const void *key, size_t keylen);
+const void *fermata_job_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len);
+/* The number of this process's host, and of this process (never 0; 0 in a child that has not joined yet), in this life of the job: for values. */
+uint32_t fermata_host(void);
+uint32_t fermata_member(void);
+
+/*
+ * Names for programs that are begun in the job after a restart. keep, in RECONNECT: what can be resolved now of all keys of the job that begin so is kept for them, until the next
  * restart; 0 or -errno. One plugin may do that. kept, in a thread of such a program, in enter: 1, and they can be resolved until done; 0: there are none; or -errno,
  * said already. One thread at a time.
  */

@@ -54,18 +54,27 @@ static int socket_fd_claim(struct fermata_desc *d)
 	return r ? r : 1;
 }
 
-bool socket_peer_resolve(const void *key, size_t keylen, struct socket_peer *ret)
+static bool is_before(const struct socket_peer *a, const struct socket_peer *b)
+{
+	bool here = a->host == fermata_host();
+
+	if (here != (b->host == fermata_host()))
+		return here;
+	return a->pid < b->pid || (a->pid == b->pid && a->fd < b->fd);
+}
+
+bool socket_peer_resolve(bool job, const void *key, size_t keylen, struct socket_peer *ret)
 {
 	struct socket_peer p;
 	const void *value;
 	bool found = false;
 	size_t len;
 
-	for (unsigned int i = 0; (value = fermata_resolve(key, keylen, i, &len)); i++) {
+	for (unsigned int i = 0; (value = (job ? fermata_job_resolve : fermata_resolve)(key, keylen, i, &len)); i++) {
 		if (len < sizeof(p))
 			continue;
 		memcpy(&p, value, sizeof(p));
-		if (!found || p.pid < ret->pid || (p.pid == ret->pid && p.fd < ret->fd))
+		if (!found || is_before(&p, ret))
 			*ret = p;
 		found = true;
 	}

@@ -22,7 +22,7 @@ struct socket_peer { /* the value that each holder of a connected socket publish
 	uint32_t pid;
 	int32_t fd;
 	int32_t domain;
-	uint32_t reserved;
+	uint32_t host; /* among names of the job: fermata_host() */
 	uint64_t ino, peer_ino;
 };
 
@@ -175,8 +175,8 @@ int socket_messages_put(int number, int to, int fd, const struct socket_record *
 int socket_message_put_from_sender(int number, const struct socket_name *at, const struct socket_message *m);
 /* Elects the maker once the peer is known. */
 void socket_peer_found(struct fermata_desc *d, struct socket_state *s, const struct socket_peer *lowest);
-/* The lowest holder among the answers to @key; false: nobody in the job. */
-bool socket_peer_resolve(const void *key, size_t keylen, struct socket_peer *ret);
+/* The lowest holder among the answers to @key, one of this host before any other; false: nobody in the job. @job: the key is a name of the job. */
+bool socket_peer_resolve(bool job, const void *key, size_t keylen, struct socket_peer *ret);
 
 /* ---- socket_pending.c ---- */
 int socket_listening_claim(struct fermata_desc *d, struct socket_state *s);

@@ -3,7 +3,7 @@
  * TCP: what a socket is, who its peer is, and when nothing is under way any more. No state of its own.
  *
  * The two ends of a connection find each other by name: each publishes its (local, remote) pair and asks for the swapped one,
- * IPv4 addresses written as mapped ones. A connection whose other end nobody in the job holds is
+ * IPv4 addresses written as mapped ones; among names of the job, but for the loopback's, which are the host's. A connection whose other end nobody in the job holds is
  *   an orphan	 if that end is closed: what it sent may still be read
  *   pending	 if it waits in the queue of a listener, not yet accepted (socket_pending.c)
  *   outside	 otherwise: the checkpoint is refused with both addresses
@@ -92,14 +92,24 @@ static int get_info(const struct fermata_desc *d, struct tcp_info *ret)
 	return r < 0 ? fermata_fail(r, "fd %d does not tell its TCP state (errno %d)", d->fd, -r) : 0;
 }
 
+/* Addresses of the loopback are each host's own; by others hosts know each other. */
+static bool is_between(const struct socket_state *s)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff }, one[16] = { [15] = 1 };
+	struct socket_end e = socket_end_of(&s->record.local);
+
+	return memcmp(e.address, one, sizeof(one)) && (memcmp(e.address, mapped, sizeof(mapped)) || e.address[12] != 127);
+}
+
 static int claim_connected(struct socket_state *s)
 {
 	struct tcp_key own = key_of(&s->record.local, &s->record.remote);
 	struct tcp_key other = key_of(&s->record.remote, &s->record.local);
-	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, 0, s->record.ino, 0 };
-	int r = fermata_publish(&own, sizeof(own), &self, sizeof(self));
+	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, fermata_host(), s->record.ino, 0 };
+	bool job = is_between(s);
+	int r = (job ? fermata_job_publish : fermata_publish)(&own, sizeof(own), &self, sizeof(self));
 
-	return r ? r : fermata_ask(&other, sizeof(other));
+	return r ? r : (job ? fermata_job_ask : fermata_ask)(&other, sizeof(other));
 }
 
 int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s)
@@ -170,9 +180,9 @@ static int find_peer(struct fermata_desc *d, struct socket_state *s, const struc
 
 	if (STATE(state) & STATES_SENT_FIN)
 		s->record.flags |= SOCKET_WRITE_SHUT;
-	if (!socket_peer_resolve(&other, sizeof(other), &peer))
+	if (!socket_peer_resolve(is_between(s), &other, sizeof(other), &peer))
 		return without_peer(d, s, info);
-	if (peer.ino == s->record.ino)
+	if (peer.ino == s->record.ino && peer.host == fermata_host())
 		return refuse(d, s, -EOPNOTSUPP, "is a connection to itself, which is not supported");
 	if (STATE(state) & STATES_GOT_FIN)
 		s->record.flags |= SOCKET_END_OF_FILE;
@@ -208,7 +218,7 @@ static bool has_arrived(const struct fermata_desc *d, const struct socket_state 
 
 	if (socket_queued(d->fd, SIOCOUTQ) == 0)
 		return true;
-	if (socket_queued(d->fd, SIOCOUTQNSD) != 0)
+	if (socket_queued(d->fd, SIOCOUTQNSD) != 0 || s->peer.host != fermata_host()) /* there, what is acknowledged has arrived */
 		return false;
 	peer_end = fdpass_take((int)s->peer.pid, s->peer.fd);
 	if (peer_end < 0)
@@ -236,6 +246,8 @@ static int announce_stuck(struct fermata_desc *d, struct socket_state *s, uint32
 	struct socket_guard guard;
 	int r;
 
+	if (s->peer.host != fermata_host())
+		return refuse(d, s, -EAGAIN, "leads to another host and has more under way than its receiver takes: try again when that has read");
 	if (STATE(state) & STATES_SENT_FIN)
 		return refuse(d, s, -EAGAIN, "is half closed with more under way than its receiver takes: try again when that has "
 					     "read");
@@ -328,7 +340,7 @@ int socket_tcp_follow(struct fermata_desc *d, struct socket_state *s, unsigned i
 		return r ? r : watch(d, s->record.peer_ino, true);
 	}
 	r = fermata_ask(&own, sizeof(own));
-	if (r || !socket_peer_resolve(&peer_key, sizeof(peer_key), &peer))
+	if (r || !socket_peer_resolve(is_between(s), &peer_key, sizeof(peer_key), &peer))
 		return r;
 	s->record.peer_ino = peer.ino;
 	other = stuck_of(peer.ino);

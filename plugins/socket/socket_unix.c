@@ -49,7 +49,7 @@ static void note_path(struct socket_record *r)
 static int publish(const struct socket_state *s)
 {
 	struct unix_key own = key_of(s->record.ino);
-	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, 0, s->record.ino, s->record.peer_ino };
+	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, fermata_host(), s->record.ino, s->record.peer_ino };
 	int r = fermata_publish(&own, sizeof(own), &self, sizeof(self));
 
 	if (!r && s->record.type == SOCK_DGRAM && s->record.local.length > 2)
@@ -127,7 +127,7 @@ static int find_peer(struct fermata_desc *d, struct socket_state *s)
 		return FERMATA_DRAINED;
 	if (!s->record.peer_ino)
 		return without_inode(d, s);
-	found = socket_peer_resolve(&other, sizeof(other), &peer);
+	found = socket_peer_resolve(false, &other, sizeof(other), &peer);
 	if (datagram)
 		return socket_datagram_peer(d, s, found ? &peer : NULL);
 	if (!found)

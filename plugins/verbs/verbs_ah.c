@@ -18,8 +18,8 @@ static void more_destroy(struct shadow_ah *ah)
 static int more_create(struct shadow_ah *ah)
 {
 	uint64_t address = verbs_address(&ah->attr);
-	uint32_t pids[VERBS_HOMES - 1];
-	int count = verbs_homes(address, pids, VERBS_HOMES - 1);
+	uint32_t members[VERBS_HOMES - 1];
+	int count = verbs_homes(address, members, VERBS_HOMES - 1);
 
 	if (count <= 0)
 		return count;
@@ -30,22 +30,22 @@ static int more_create(struct shadow_ah *ah)
 		struct ibv_ah_attr attr = ah->attr;
 		struct ibv_ah *real;
 
-		verbs_ah_real(verbs_port_at(ah->pub.context, attr.port_num), &attr, pids[i]);
+		verbs_ah_real(verbs_port_at(ah->pub.context, attr.port_num), &attr, members[i]);
 		real = verbs_backend.ibv_create_ah(shadow_pd(ah->pub.pd)->real, &attr);
 		if (!real) {
 			more_destroy(ah);
 			return errno ? -errno : -ENOMEM;
 		}
 		ah->more->to[i].real = real;
-		ah->more->to[i].home = verbs_home(address, pids[i]);
+		ah->more->to[i].home = verbs_home(address, members[i]);
 		ah->more->count++;
 	}
 	return 0;
 }
 
-struct ibv_ah *verbs_ah_to(const struct shadow_ah *ah, uint32_t pid)
+struct ibv_ah *verbs_ah_to(const struct shadow_ah *ah, uint32_t member)
 {
-	uint64_t home = pid ? verbs_home(verbs_address(&ah->attr), pid) : 0;
+	uint64_t home = member ? verbs_home(verbs_address(&ah->attr), member) : 0;
 
 	for (unsigned int i = 0; home && i < ah->more->count; i++)
 		if (ah->more->to[i].home == home)

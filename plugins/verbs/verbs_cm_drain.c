@@ -125,7 +125,7 @@ static int publish_told(const struct told *t, unsigned int round)
 	struct line_value v = { .pid = fermata_pid(), .round = round, .said = t->said, .heard = t->heard, .gone = t->gone };
 	struct line_key k = key_of(t->name);
 
-	return fermata_publish(&k, sizeof(k), &v, sizeof(v));
+	return fermata_job_publish(&k, sizeof(k), &v, sizeof(v));
 }
 
 static int tell_line(const void *own, const void *other, uint32_t said, uint32_t heard, const char *where, void *arg)
@@ -165,7 +165,7 @@ static int ask_line(const void *own, const void *other, uint32_t said, uint32_t 
 {
 	struct line_key k = key_of(other);
 
-	return fermata_ask(&k, sizeof(k));
+	return fermata_job_ask(&k, sizeof(k));
 }
 
 static const struct line_value *newest(const void *name)
@@ -174,7 +174,7 @@ static const struct line_value *newest(const void *name)
 	struct line_key k = key_of(name);
 	size_t len;
 
-	for (unsigned int i = 0; (v = fermata_resolve(&k, sizeof(k), i, &len)); i++)
+	for (unsigned int i = 0; (v = fermata_job_resolve(&k, sizeof(k), i, &len)); i++)
 		if (len == sizeof(*v) && (!found || v->round >= found->round))
 			found = v;
 	return found;
@@ -210,7 +210,7 @@ static int publish(const void *own, const void *other, int fd, void *arg)
 	uint32_t pid = fermata_pid();
 
 	memcpy(key + 8, own, VERBS_CM_NAME);
-	return fermata_publish(key, sizeof(key), &pid, sizeof(pid));
+	return fermata_job_publish(key, sizeof(key), &pid, sizeof(pid));
 }
 
 static int ask(const void *own, const void *other, int fd, void *arg)
@@ -218,7 +218,7 @@ static int ask(const void *own, const void *other, int fd, void *arg)
 	char key[8 + VERBS_CM_NAME] = "verbs/c";
 
 	memcpy(key + 8, other, VERBS_CM_NAME);
-	return fermata_ask(key, sizeof(key));
+	return fermata_job_ask(key, sizeof(key));
 }
 
 static int is_inside(const void *own, const void *other, int fd, void *arg)
@@ -227,7 +227,7 @@ static int is_inside(const void *own, const void *other, int fd, void *arg)
 	size_t len;
 
 	memcpy(key + 8, other, VERBS_CM_NAME);
-	if (fermata_resolve(key, sizeof(key), 0, &len))
+	if (fermata_job_resolve(key, sizeof(key), 0, &len))
 		return 0;
 	return fermata_fail(-EOPNOTSUPP, "fd %d: an rdma_cm connection's other end is not in the job, which is not supported: start it with "
 			    "`fermata launch` and the same --job, or disconnect", fd);

@@ -6,10 +6,9 @@
  * stands still, or by its first look for a device.
  *
  * Where a job comes back in parts (fermata restart --part), hosts of another part are no longer here, and who has rdma_cm channels is refused: what stands between two processes there
- * is made again within one host only. A part is known by its pid namespace.
+ * is made again within one host only. A part is known by its kernel and pid namespace.
  */
-#include <sys/stat.h>
-
+#include "base/host_id.h"
 #include "plugins/verbs/verbs_cm.h"
 
 #define ADDRESS 16
@@ -26,14 +25,6 @@ struct host_name {
 	uint8_t address[ADDRESS];
 	uint64_t part;
 };
-
-static uint64_t part(void)
-{
-	struct stat st = { 0 };
-
-	RAW4(SYS_newfstatat, AT_FDCWD, "/proc/thread-self/ns/pid", &st, 0);
-	return st.st_ino;
-}
 
 static int hosts_add(struct hosts *h, const void *address)
 {
@@ -67,25 +58,25 @@ int verbs_cm_hosts_note(void)
 
 int verbs_cm_hosts_publish(void)
 {
-	struct host_name name = { .part = part() };
-	int r = fermata_publish(name_part, sizeof(name_part), &name.part, sizeof(name.part));
+	struct host_name name = { .part = host_id_where() };
+	int r = fermata_job_publish(name_part, sizeof(name_part), &name.part, sizeof(name.part));
 
 	for (uint32_t i = 0; !r && i < own.count; i++) {
 		memcpy(name.address, own.address[i], ADDRESS);
-		r = fermata_publish(name_host, sizeof(name_host), &name, sizeof(name));
+		r = fermata_job_publish(name_host, sizeof(name_host), &name, sizeof(name));
 	}
 	if (!r)
-		r = fermata_ask(name_part, sizeof(name_part));
-	return r ? r : fermata_ask(name_host, sizeof(name_host));
+		r = fermata_job_ask(name_part, sizeof(name_part));
+	return r ? r : fermata_job_ask(name_host, sizeof(name_host));
 }
 
 int verbs_cm_hosts_together(void)
 {
-	uint64_t here = part();
+	uint64_t here = host_id_where();
 	const void *other;
 	size_t len;
 
-	for (unsigned int i = 0; (other = fermata_resolve(name_part, sizeof(name_part), i, &len)); i++)
+	for (unsigned int i = 0; (other = fermata_job_resolve(name_part, sizeof(name_part), i, &len)); i++)
 		if (len == sizeof(here) && memcmp(other, &here, sizeof(here)) != 0)
 			return 0;
 	return 1;
@@ -94,11 +85,11 @@ int verbs_cm_hosts_together(void)
 int verbs_cm_hosts_learn(void)
 {
 	const struct host_name *name;
-	uint64_t here = part();
+	uint64_t here = host_id_where();
 	size_t len;
 	int r = 0;
 
-	for (unsigned int i = 0; !r && (name = fermata_resolve(name_host, sizeof(name_host), i, &len)); i++)
+	for (unsigned int i = 0; !r && (name = fermata_job_resolve(name_host, sizeof(name_host), i, &len)); i++)
 		r = len == sizeof(*name) && name->part == here ? hosts_add(&all, name->address) : 0;
 	return r;
 }

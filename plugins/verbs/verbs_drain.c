@@ -146,7 +146,7 @@ static int publish_side(struct shadow_qp *qp, unsigned int round)
 		struct side_key k = key_of(qp->pub.qp_num, verbs_port_address(port, g));
 
 		if (k.address)
-			r = fermata_publish(&k, sizeof(k), &side, sizeof(side));
+			r = fermata_job_publish(&k, sizeof(k), &side, sizeof(side));
 	}
 	return r;
 }
@@ -155,7 +155,7 @@ static int ask_side(struct shadow_qp *qp)
 {
 	struct side_key k = key_of(qp->attr.dest_qp_num, verbs_address(&qp->attr.ah_attr));
 
-	return fermata_ask(&k, sizeof(k));
+	return fermata_job_ask(&k, sizeof(k));
 }
 
 /* What the peer said last; constants of the connection go into the queue pair. */
@@ -167,7 +167,7 @@ static void look_at_peer(struct shadow_qp *qp)
 	int apart = 0;
 	size_t len;
 
-	for (unsigned int i = 0; (s = fermata_resolve(&k, sizeof(k), i, &len)); i++) {
+	for (unsigned int i = 0; (s = fermata_job_resolve(&k, sizeof(k), i, &len)); i++) {
 		if (len < sizeof(*s))
 			continue;
 		if (s->dest_number != qp->pub.qp_num || !(verbs_qp_connected(s->state) || s->state == IBV_QPS_ERR))

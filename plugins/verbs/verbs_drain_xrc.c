@@ -62,7 +62,7 @@ static int publish_level(const struct shadow_context *c, struct shadow_srq *srq,
 			struct level_key k = key_of(srq->number, verbs_port_address(&c->device->port[p], g));
 
 			if (k.address)
-				r = fermata_publish(&k, sizeof(k), &level, sizeof(level));
+				r = fermata_job_publish(&k, sizeof(k), &level, sizeof(level));
 		}
 	return r;
 }
@@ -86,12 +86,12 @@ static int is_empty(const struct shadow_qp *qp, uint32_t number)
 	size_t len;
 	int r;
 
-	for (unsigned int i = 0; (l = fermata_resolve(&k, sizeof(k), i, &len)); i++)
+	for (unsigned int i = 0; (l = fermata_job_resolve(&k, sizeof(k), i, &len)); i++)
 		if (len >= sizeof(*l) && (!newest || l->round >= newest->round))
 			newest = l;
 	if (newest && !newest->posted)
 		return 1;
-	r = fermata_ask(&k, sizeof(k));
+	r = fermata_job_ask(&k, sizeof(k));
 	return r < 0 ? r : 0;
 }
 

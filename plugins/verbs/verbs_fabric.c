@@ -5,11 +5,11 @@
  * mean now:
  *
  *   "verbs/port"  struct port_name[]   address -> LID and GID
- *   "verbs/qp"    struct qp_chunk      pid, {old number, number}[]
- *   "verbs/mr"    struct mr_chunk      pid, {old remote key, remote key}[]
+ *   "verbs/qp"    struct qp_chunk      member, {old number, number}[]
+ *   "verbs/mr"    struct mr_chunk      member, {old remote key, remote key}[]
  *   "verbs/mw"    struct mr_chunk      the same of windows, one key of each: verbs_mw.c says what that means for its others
  *
- * and each learns all of it, into hash tables that the data path reads without a lock. A key is looked up with the pid of the
+ * and each learns all of it, into hash tables that the data path reads without a lock. A key is looked up with the number of the
  * connection's peer, because two processes may hold equal keys. A name that is in no table was made after the restart and
  * is the device's own; therefore whatever is made then is drawn again until its name is none of the old ones.
  *
@@ -78,15 +78,15 @@ uint32_t verbs_lkey_real(uint32_t key)
 	return key;
 }
 
-uint32_t verbs_rkey_real(uint32_t pid, uint32_t key)
+uint32_t verbs_rkey_real(uint32_t member, uint32_t key)
 {
 	struct entry *e;
 
 	table_each(e, verbs_rkeys, key)
-		if (!pid || e->pid == pid)
+		if (!member || e->member == member)
 			return (uint32_t)e->value;
 	table_each(e, verbs_windows, key >> 8)
-		if (!pid || e->pid == pid)
+		if (!member || e->member == member)
 			return ((uint32_t)e->value & ~0xffu) | ((key - (uint32_t)(e->value >> 32) + (uint32_t)e->value) & 0xff);
 	return key;
 }
@@ -102,10 +102,10 @@ int verbs_key_known(uint32_t lkey, uint32_t rkey)
 	if (!rkey) /* no key: what rxe gives a region that nobody else may reach */
 		return 0;
 	table_each(e, verbs_rkeys, rkey)
-		if (e->pid == fermata_pid())
+		if (e->member == verbs_self)
 			return 1;
 	table_each(e, verbs_windows, rkey >> 8)
-		if (e->pid == fermata_pid())
+		if (e->member == verbs_self)
 			return 1;
 	return 0;
 }
@@ -140,12 +140,12 @@ static const struct entry *qpn_find(struct table *t, uint32_t qpn, uint64_t addr
 	return found;
 }
 
-uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address, uint32_t *ret_pid)
+uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address, uint32_t *ret_member)
 {
 	const struct entry *e = qpn_find(verbs_qpns, qpn, address);
 
 	if (e)
-		*ret_pid = e->pid;
+		*ret_member = e->member;
 	return e ? (uint32_t)e->value : qpn;
 }
 
@@ -158,12 +158,12 @@ int verbs_qpn_find(uint32_t qpn, uint64_t address, uint32_t *ret_real)
 	return e != NULL;
 }
 
-uint32_t verbs_srqn_real(uint32_t number, uint64_t address, uint32_t *ret_pid)
+uint32_t verbs_srqn_real(uint32_t number, uint64_t address, uint32_t *ret_member)
 {
 	const struct entry *e = qpn_find(verbs_srqns, number, address);
 
 	if (e)
-		*ret_pid = e->pid;
+		*ret_member = e->member;
 	return e ? (uint32_t)e->value : number;
 }
 
@@ -178,7 +178,7 @@ uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address)
 	struct entry *e;
 
 	table_each(e, verbs_real_qpns, qpn)
-		if (e->address == address && e->pid == fermata_pid())
+		if (e->address == address && e->member == verbs_self)
 			return (uint32_t)e->value;
 	found = qpn_find(verbs_real_qpns, qpn, address);
 	return found ? (uint32_t)found->value : qpn;
@@ -192,11 +192,11 @@ void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, i
 
 	if (mask & IBV_QP_DEST_QPN) {
 		found = qpn_find(verbs_qpns, attr->dest_qp_num, address);
-		qp->peer_pid = found ? found->pid : 0;
+		qp->peer_member = found ? found->member : 0;
 		attr->dest_qp_num = found ? (uint32_t)found->value : old ? VERBS_NOBODY : attr->dest_qp_num;
 	}
 	if (mask & IBV_QP_AV)
-		verbs_ah_real(verbs_qp_port(qp), ah, qp->peer_pid);
+		verbs_ah_real(verbs_qp_port(qp), ah, qp->peer_member);
 }
 
 static const struct port_name *port_find(struct table *t, uint64_t address)
@@ -210,22 +210,22 @@ static const struct port_name *port_find(struct table *t, uint64_t address)
 	return NULL;
 }
 
-/* The port that process @pid has under that name. */
-static const struct port_name *port_of(uint64_t address, uint32_t pid)
+/* The port that process @member has under that name. */
+static const struct port_name *port_of(uint64_t address, uint32_t member)
 {
 	struct entry *e, *found = NULL;
 
 	if (!address)
 		return NULL;
 	table_each(e, verbs_ports, address)
-		if (e->pid ? e->pid == pid : !found)
+		if (e->member ? e->member == member : !found)
 			found = e;
 	return found ? (const struct port_name *)(uintptr_t)found->value : NULL;
 }
 
-static void gid_real(union ibv_gid *gid, uint32_t pid)
+static void gid_real(union ibv_gid *gid, uint32_t member)
 {
-	const struct port_name *name = port_of(verbs_gid_address(gid), pid);
+	const struct port_name *name = port_of(verbs_gid_address(gid), member);
 
 	if (name)
 		*gid = name->gid;
@@ -233,17 +233,17 @@ static void gid_real(union ibv_gid *gid, uint32_t pid)
 
 void verbs_gid_real(union ibv_gid *gid)
 {
-	gid_real(gid, fermata_pid());
+	gid_real(gid, verbs_self);
 }
 
-uint64_t verbs_home(uint64_t address, uint32_t pid)
+uint64_t verbs_home(uint64_t address, uint32_t member)
 {
-	const struct port_name *name = port_of(address, pid);
+	const struct port_name *name = port_of(address, member);
 
 	return name ? name->home : 0;
 }
 
-int verbs_homes(uint64_t address, uint32_t *pids, unsigned int room)
+int verbs_homes(uint64_t address, uint32_t *members, unsigned int room)
 {
 	unsigned int count = 0, known;
 	struct entry *e;
@@ -251,14 +251,14 @@ int verbs_homes(uint64_t address, uint32_t *pids, unsigned int room)
 	if (!address)
 		return 0;
 	table_each(e, verbs_ports, address) {
-		for (known = 0; e->pid && known < count; known++)
-			if (verbs_home(address, pids[known]) == verbs_home(address, e->pid))
+		for (known = 0; e->member && known < count; known++)
+			if (verbs_home(address, members[known]) == verbs_home(address, e->member))
 				break;
-		if (!e->pid || known < count)
+		if (!e->member || known < count)
 			continue;
 		if (count == room)
 			return -E2BIG;
-		pids[count++] = e->pid;
+		members[count++] = e->member;
 	}
 	return (int)count;
 }
@@ -269,12 +269,12 @@ unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int ind
 }
 
 /* A fabric with LIDs may become one without, and the other way round: what the port of this life has is what it is addressed by. */
-void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah, uint32_t pid)
+void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah, uint32_t member)
 {
-	const struct port_name *name = port_of(verbs_address(ah), pid);
+	const struct port_name *name = port_of(verbs_address(ah), member);
 
 	if (ah->is_global) {
-		gid_real(&ah->grh.dgid, pid);
+		gid_real(&ah->grh.dgid, member);
 		ah->grh.sgid_index = (uint8_t)verbs_gid_index_real(own, ah->grh.sgid_index);
 	}
 	if (!name)
@@ -318,13 +318,13 @@ static const struct port_name *port_gid(const struct port_name *port, const unio
 /* Of the queue pairs that have the number now, is it the one of @e? It gets the names of its port. */
 static int sender_is(const struct entry *e, uint16_t *lid, union ibv_gid *gid)
 {
-	const struct port_name *home = port_of(e->address, e->pid), *name = NULL;
+	const struct port_name *home = port_of(e->address, e->member), *name = NULL;
 
 	if (!home)
 		return 0;
 	if (gid)
 		name = port_gid(home, gid);
-	if (gid ? !name : port_of(home->port, e->pid)->lid != *lid)
+	if (gid ? !name : port_of(home->port, e->member)->lid != *lid)
 		return 0;
 	if (gid)
 		*gid = name->virtual_gid;
@@ -346,15 +346,15 @@ void verbs_sender_virtual(uint32_t *number, uint16_t *lid, union ibv_gid *gid)
 		verbs_gid_virtual(gid);
 }
 
-int verbs_peer_virtual(uint32_t number, uint32_t pid, uint16_t *ret_lid, union ibv_gid *gid)
+int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, union ibv_gid *gid)
 {
 	const struct port_name *home, *name;
 	struct entry *e;
 
 	table_each(e, verbs_qpns, number) {
-		if (!pid || e->pid != pid)
+		if (!member || e->member != member)
 			continue;
-		home = port_of(e->address, e->pid);
+		home = port_of(e->address, e->member);
 		name = home ? port_gid(home, gid) : NULL;
 		if (!name)
 			continue;

@@ -5,8 +5,8 @@
 #include "plugins/verbs/verbs_shadow.h"
 
 uint32_t verbs_lkey_real(uint32_t key);
-/* @pid: whose key it is; 0: not known. */
-uint32_t verbs_rkey_real(uint32_t pid, uint32_t key);
+/* @member: whose key it is; 0: not known. */
+uint32_t verbs_rkey_real(uint32_t member, uint32_t key);
 /* A key, a queue pair number that the program (or, for numbers, a peer) knows by its old name. */
 int verbs_key_known(uint32_t lkey, uint32_t rkey);
 int verbs_qpn_known(uint32_t qpn);
@@ -17,22 +17,22 @@ void verbs_key_remove(uint32_t lkey);
  * device's own, of a queue pair made after the restart; but @old: of one that is gone, which must find nobody.
  */
 void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, int old);
-/* @pid: whose queue pair it leads to, for a name that is several ports now; 0: not known. */
-void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah, uint32_t pid);
-/* The port of this life that process @pid has under that name; 0: nobody has. */
-uint64_t verbs_home(uint64_t address, uint32_t pid);
+/* @member: whose queue pair it leads to, for a name that is several ports now; 0: not known. */
+void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah, uint32_t member);
+/* The port of this life that process @member has under that name; 0: nobody has. */
+uint64_t verbs_home(uint64_t address, uint32_t member);
 /* Of the ports that have that name now, but for the first: for each a process that has it. How many, or -E2BIG. */
-int verbs_homes(uint64_t address, uint32_t *pids, unsigned int room);
+int verbs_homes(uint64_t address, uint32_t *members, unsigned int room);
 
 /* Where the GID is in this life that the program has at @index; 0 if it has no such one. */
 unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index);
 const struct verbs_port *verbs_port_at(struct ibv_context *context, unsigned int number);
 void verbs_gid_real(union ibv_gid *gid);
 /* The number of the queue pair that the program knows as @qpn at that address, and back; unknown ones stay. */
-uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address, uint32_t *ret_pid); /* *ret_pid: whose it is, if that is known */
+uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address, uint32_t *ret_member); /* *ret_member: whose it is, if that is known */
 int verbs_qpn_find(uint32_t qpn, uint64_t address, uint32_t *ret_real); /* 1: it has been published */
-/* The same of shared receive queues of extended connections; *ret_pid: whose it is, if that is known. */
-uint32_t verbs_srqn_real(uint32_t number, uint64_t address, uint32_t *ret_pid);
+/* The same of shared receive queues of extended connections; *ret_member: whose it is, if that is known. */
+uint32_t verbs_srqn_real(uint32_t number, uint64_t address, uint32_t *ret_member);
 int verbs_srqn_known(uint32_t number);
 uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address);
 uint16_t verbs_lid_virtual(uint16_t lid);
@@ -42,8 +42,8 @@ uint16_t verbs_lid_virtual(uint16_t lid);
  */
 void verbs_sender_virtual(uint32_t *number, uint16_t *lid, union ibv_gid *gid);
 void verbs_gid_virtual(union ibv_gid *gid);
-/* The port of the queue pair that process @pid has under that number, in the names that the program knows; @gid: as it is known now. 0: there is none. */
-int verbs_peer_virtual(uint32_t number, uint32_t pid, uint16_t *ret_lid, union ibv_gid *gid);
+/* The port of the queue pair that process @member has under that number, in the names that the program knows; @gid: as it is known now. 0: there is none. */
+int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, union ibv_gid *gid);
 /* 0: the address of nobody. */
 uint64_t verbs_gid_address(const union ibv_gid *gid);
 #define VERBS_NOBODY 0xfffffeu /* a queue pair number that no device gives */

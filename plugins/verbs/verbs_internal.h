@@ -143,7 +143,7 @@ int verbs_qp_recreate(struct shadow_context *c, struct shadow_qp *qp);
 int verbs_qp_reconnect(struct shadow_qp *qp);
 int verbs_groups_join(struct shadow_qp *qp);
 int verbs_ah_recreate(struct shadow_ah *ah);
-struct ibv_ah *verbs_ah_to(const struct shadow_ah *ah, uint32_t pid); /* the device's, to the port that process @pid has */
+struct ibv_ah *verbs_ah_to(const struct shadow_ah *ah, uint32_t member); /* the device's, to the port that process @member has */
 int verbs_qp_refill(struct shadow_qp *qp);
 int verbs_dm_settle(struct shadow_dm *dm);
 void verbs_dm_resume(void); /* the copies go */

@@ -9,9 +9,10 @@
 
 struct table *verbs_lkeys, *verbs_rkeys, *verbs_qpns, *verbs_ports, *verbs_real_qpns, *verbs_real_ports;
 struct table *verbs_windows, *verbs_srqns;
+uint32_t verbs_self;
 
 struct mr_chunk {
-	uint32_t pid, count;
+	uint32_t member, count;
 	struct {
 		uint32_t virtual, real;
 	} mr[127];
@@ -31,9 +32,9 @@ static void table_insert(struct table *t, const struct entry *e)
 }
 
 /* Adds, growing when it is half full. 0 or -ENOMEM. */
-static int table_add(struct table **where, uint64_t key, uint64_t value, uint64_t address, uint32_t pid)
+static int table_add(struct table **where, uint64_t key, uint64_t value, uint64_t address, uint32_t member)
 {
-	struct entry e = { .key = key + 1, .value = value, .address = address, .pid = pid };
+	struct entry e = { .key = key + 1, .value = value, .address = address, .member = member };
 	struct table *t = *where, *more;
 
 	if (!t || t->count * 2 > t->mask) {
@@ -59,18 +60,18 @@ static int publish_ports(const struct shadow_device *d)
 
 	for (unsigned int i = 1; !r && i <= d->ports; i++) {
 		const struct verbs_port *p = &d->port[i];
-		struct port_name name = { .lid = p->real_lid, .virtual_lid = p->virtual_lid, .gid = p->real_gid[0], .pid = fermata_pid(),
+		struct port_name name = { .lid = p->real_lid, .virtual_lid = p->virtual_lid, .gid = p->real_gid[0], .member = fermata_member(),
 					  .address = p->virtual_lid, .port = verbs_port_address(p, 0),
 					  .home = p->real_lid ? p->real_lid : verbs_gid_address(&p->real_gid[0]) };
 
 		if (name.address)
-			r = fermata_publish(name_port, sizeof(name_port), &name, sizeof(name));
+			r = fermata_job_publish(name_port, sizeof(name_port), &name, sizeof(name));
 		for (unsigned int g = 0; !r && g < VERBS_GIDS; g++) {
 			name.address = verbs_gid_address(&p->virtual_gid[g]);
 			name.gid = p->real_gid[verbs_gid_index_real(p, g)];
 			name.virtual_gid = p->virtual_gid[g];
 			if (name.address)
-				r = fermata_publish(name_port, sizeof(name_port), &name, sizeof(name));
+				r = fermata_job_publish(name_port, sizeof(name_port), &name, sizeof(name));
 		}
 	}
 	return r;
@@ -84,7 +85,7 @@ static int number_publish(const char *name, size_t len, struct qp_chunk *chunk, 
 	chunk->qp[chunk->count].real = real;
 	chunk->qp[chunk->count].address = address;
 	if (++chunk->count == ARRAY_SIZE(chunk->qp)) {
-		r = fermata_publish(name, len, chunk, sizeof(*chunk));
+		r = fermata_job_publish(name, len, chunk, sizeof(*chunk));
 		chunk->count = 0;
 	}
 	return r;
@@ -92,7 +93,7 @@ static int number_publish(const char *name, size_t len, struct qp_chunk *chunk, 
 
 static int publish_qps(const struct shadow_context *c)
 {
-	struct qp_chunk chunk = { .pid = fermata_pid() };
+	struct qp_chunk chunk = { .member = fermata_member() };
 	struct shadow_qp *qp;
 	int r = 0;
 
@@ -104,13 +105,13 @@ static int publish_qps(const struct shadow_context *c)
 			r = number_publish(name_qp, sizeof(name_qp), &chunk, qp->pub.qp_num, qp->real->qp_num,
 					   verbs_port_address(port, port->virtual_lid ? 0 : gid));
 	}
-	return !r && chunk.count ? fermata_publish(name_qp, sizeof(name_qp), &chunk, sizeof(chunk)) : r;
+	return !r && chunk.count ? fermata_job_publish(name_qp, sizeof(name_qp), &chunk, sizeof(chunk)) : r;
 }
 
 /* At each port of the device: a shared queue belongs to none. */
 static int publish_srqs(const struct shadow_context *c)
 {
-	struct qp_chunk chunk = { .pid = fermata_pid() };
+	struct qp_chunk chunk = { .member = fermata_member() };
 	struct shadow_srq *srq;
 	uint32_t real;
 	int r = 0;
@@ -122,7 +123,7 @@ static int publish_srqs(const struct shadow_context *c)
 		for (unsigned int port = 1; !r && port <= c->device->ports; port++)
 			r = number_publish(name_srq, sizeof(name_srq), &chunk, srq->number, real, verbs_port_address(&c->device->port[port], 0));
 	}
-	return !r && chunk.count ? fermata_publish(name_srq, sizeof(name_srq), &chunk, sizeof(chunk)) : r;
+	return !r && chunk.count ? fermata_job_publish(name_srq, sizeof(name_srq), &chunk, sizeof(chunk)) : r;
 }
 
 static int key_publish(const char *name, size_t len, struct mr_chunk *chunk, uint32_t virtual, uint32_t real)
@@ -132,7 +133,7 @@ static int key_publish(const char *name, size_t len, struct mr_chunk *chunk, uin
 	chunk->mr[chunk->count].virtual = virtual;
 	chunk->mr[chunk->count].real = real;
 	if (++chunk->count == ARRAY_SIZE(chunk->mr)) {
-		r = fermata_publish(name, len, chunk, sizeof(*chunk));
+		r = fermata_job_publish(name, len, chunk, sizeof(*chunk));
 		chunk->count = 0;
 	}
 	return r;
@@ -140,7 +141,7 @@ static int key_publish(const char *name, size_t len, struct mr_chunk *chunk, uin
 
 static int publish_keys(const struct shadow_context *c)
 {
-	struct mr_chunk chunk = { .pid = fermata_pid() };
+	struct mr_chunk chunk = { .member = fermata_member() };
 	struct shadow_mr *mr;
 	struct shadow_mw *mw;
 	int r = 0;
@@ -148,12 +149,12 @@ static int publish_keys(const struct shadow_context *c)
 	list_each(mr, &c->mrs, link)
 		r = r || !mr->pub.rkey ? r : key_publish(name_mr, sizeof(name_mr), &chunk, mr->pub.rkey, mr->real->rkey);
 	if (!r && chunk.count)
-		r = fermata_publish(name_mr, sizeof(name_mr), &chunk, sizeof(chunk));
+		r = fermata_job_publish(name_mr, sizeof(name_mr), &chunk, sizeof(chunk));
 	chunk.count = 0;
 	list_each(mw, &c->mws, link)
 		r = r ? r : key_publish(name_mw, sizeof(name_mw), &chunk, verbs_mw_key_virtual(mw, mw->real->rkey), mw->real->rkey);
 	if (!r && chunk.count)
-		r = fermata_publish(name_mw, sizeof(name_mw), &chunk, sizeof(chunk));
+		r = fermata_job_publish(name_mw, sizeof(name_mw), &chunk, sizeof(chunk));
 	return r;
 }
 
@@ -192,15 +193,15 @@ int verbs_fabric_publish(void)
 			r = publish_keys(c);
 	}
 	if (!r)
-		r = fermata_ask(name_port, sizeof(name_port));
+		r = fermata_job_ask(name_port, sizeof(name_port));
 	if (!r)
-		r = fermata_ask(name_qp, sizeof(name_qp));
+		r = fermata_job_ask(name_qp, sizeof(name_qp));
 	if (!r)
-		r = fermata_ask(name_srq, sizeof(name_srq));
+		r = fermata_job_ask(name_srq, sizeof(name_srq));
 	if (!r)
-		r = fermata_ask(name_mr, sizeof(name_mr));
+		r = fermata_job_ask(name_mr, sizeof(name_mr));
 	if (!r)
-		r = fermata_ask(name_mw, sizeof(name_mw));
+		r = fermata_job_ask(name_mw, sizeof(name_mw));
 	return r;
 }
 
@@ -218,8 +219,8 @@ static int real_is_known(uint64_t real, const struct port_name *name)
 	return 0;
 }
 
-/* @pid: who has that port under the name, others having another one; 0: whoever has no other. */
-static int port_learn(const struct port_name *name, uint32_t pid)
+/* @member: who has that port under the name, others having another one; 0: whoever has no other. */
+static int port_learn(const struct port_name *name, uint32_t member)
 {
 	struct port_name *kept = fermata_alloc(sizeof(*kept));
 	uint64_t real = name->address >> 63 ? verbs_gid_address(&name->gid) : name->lid;
@@ -228,7 +229,7 @@ static int port_learn(const struct port_name *name, uint32_t pid)
 	if (!kept)
 		return -ENOMEM;
 	*kept = *name;
-	r = table_add(&verbs_ports, name->address, (uintptr_t)kept, 0, pid);
+	r = table_add(&verbs_ports, name->address, (uintptr_t)kept, 0, member);
 	if (again)
 		return r;
 	if (!r)
@@ -244,7 +245,7 @@ static int learn_ports(void)
 	size_t len;
 	int r = 0;
 
-	for (unsigned int i = 0; !r && (name = fermata_resolve(name_port, sizeof(name_port), i, &len)); i++) {
+	for (unsigned int i = 0; !r && (name = fermata_job_resolve(name_port, sizeof(name_port), i, &len)); i++) {
 		struct entry *e;
 		int known = 0, same = 0;
 
@@ -252,10 +253,10 @@ static int learn_ports(void)
 			continue;
 		table_each(e, verbs_ports, name->address) {
 			known = 1;
-			same |= ((const struct port_name *)(uintptr_t)e->value)->home == name->home && (!e->pid || e->pid == name->pid);
+			same |= ((const struct port_name *)(uintptr_t)e->value)->home == name->home && (!e->member || e->member == name->member);
 		}
 		if (!same) /* all processes of a host say the same */
-			r = port_learn(name, known ? name->pid : 0);
+			r = port_learn(name, known ? name->member : 0);
 	}
 	return r;
 }
@@ -267,11 +268,11 @@ static int learn_numbers(const char *name, size_t name_len, struct table **into,
 	size_t len;
 	int r = 0;
 
-	for (unsigned int i = 0; (chunk = fermata_resolve(name, name_len, i, &len)); i++)
+	for (unsigned int i = 0; (chunk = fermata_job_resolve(name, name_len, i, &len)); i++)
 		for (uint32_t q = 0; !r && len == sizeof(*chunk) && q < chunk->count && q < ARRAY_SIZE(chunk->qp); q++) {
-			r = table_add(into, chunk->qp[q].virtual, chunk->qp[q].real, chunk->qp[q].address, chunk->pid);
+			r = table_add(into, chunk->qp[q].virtual, chunk->qp[q].real, chunk->qp[q].address, chunk->member);
 			if (!r && back)
-				r = table_add(back, chunk->qp[q].real, chunk->qp[q].virtual, chunk->qp[q].address, chunk->pid);
+				r = table_add(back, chunk->qp[q].real, chunk->qp[q].virtual, chunk->qp[q].address, chunk->member);
 		}
 	return r;
 }
@@ -282,11 +283,11 @@ static int learn_keys(const char *name, size_t name_len, struct table **into, in
 	size_t len;
 	int r = 0;
 
-	for (unsigned int i = 0; (chunk = fermata_resolve(name, name_len, i, &len)); i++)
+	for (unsigned int i = 0; (chunk = fermata_job_resolve(name, name_len, i, &len)); i++)
 		for (uint32_t m = 0; !r && len == sizeof(*chunk) && m < chunk->count && m < ARRAY_SIZE(chunk->mr); m++) {
 			uint32_t key = chunk->mr[m].virtual, real = chunk->mr[m].real;
 
-			r = table_add(into, windows ? key >> 8 : key, windows ? (uint64_t)key << 32 | real : real, 0, chunk->pid);
+			r = table_add(into, windows ? key >> 8 : key, windows ? (uint64_t)key << 32 | real : real, 0, chunk->member);
 		}
 	return r;
 }
@@ -312,6 +313,7 @@ static int learn_all(void)
 	fermata_free(verbs_windows);
 	fermata_free(verbs_srqns);
 	verbs_qpns = verbs_real_qpns = verbs_rkeys = verbs_windows = verbs_srqns = NULL;
+	verbs_self = fermata_member();
 	r = learn_ports();
 	if (!r)
 		r = learn_numbers(name_qp, sizeof(name_qp), &verbs_qpns, &verbs_real_qpns);

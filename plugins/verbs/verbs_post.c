@@ -92,22 +92,22 @@ static void translate_bind(struct ibv_send_wr *wr)
 /* The remote half of a request, for the device of this life. */
 void verbs_remote_real(const struct shadow_qp *qp, struct ibv_send_wr *wr)
 {
-	uint32_t pid = qp->peer_pid;
+	uint32_t member = qp->peer_member;
 
 	if (qp->sq.translate & VERBS_TRANSLATE_XRC)
-		wr->qp_type.xrc.remote_srqn = verbs_srqn_real(wr->qp_type.xrc.remote_srqn, verbs_address(&qp->attr.ah_attr), &pid);
+		wr->qp_type.xrc.remote_srqn = verbs_srqn_real(wr->qp_type.xrc.remote_srqn, verbs_address(&qp->attr.ah_attr), &member);
 	switch (wr->opcode) {
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		wr->wr.atomic.rkey = verbs_rkey_real(pid, wr->wr.atomic.rkey);
+		wr->wr.atomic.rkey = verbs_rkey_real(member, wr->wr.atomic.rkey);
 		break;
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 	case IBV_WR_RDMA_READ:
-		wr->wr.rdma.rkey = verbs_rkey_real(pid, wr->wr.rdma.rkey);
+		wr->wr.rdma.rkey = verbs_rkey_real(member, wr->wr.rdma.rkey);
 		break;
 	case IBV_WR_SEND_WITH_INV:
-		wr->invalidate_rkey = verbs_rkey_real(pid, wr->invalidate_rkey);
+		wr->invalidate_rkey = verbs_rkey_real(member, wr->invalidate_rkey);
 		break;
 	case IBV_WR_LOCAL_INV:
 		wr->invalidate_rkey = verbs_mw_own_real(qp->pub.context, wr->invalidate_rkey);
@@ -121,16 +121,16 @@ void verbs_remote_real(const struct shadow_qp *qp, struct ibv_send_wr *wr)
 void verbs_ud_real(struct ibv_send_wr *wr)
 {
 	struct shadow_ah *ah = shadow_ah(wr->wr.ud.ah);
-	uint32_t pid = 0;
+	uint32_t member = 0;
 
 	if (!wr->wr.ud.ah)
 		return;
 	wr->wr.ud.ah = ah->real;
 	if (!verbs_moved)
 		return;
-	wr->wr.ud.remote_qpn = verbs_qpn_real(wr->wr.ud.remote_qpn, verbs_address(&ah->attr), &pid);
+	wr->wr.ud.remote_qpn = verbs_qpn_real(wr->wr.ud.remote_qpn, verbs_address(&ah->attr), &member);
 	if (unlikely(ah->more))
-		wr->wr.ud.ah = verbs_ah_to(ah, pid);
+		wr->wr.ud.ah = verbs_ah_to(ah, member);
 }
 
 /* Records and prepares one; how many sges of @sges it took, or -errno. */

@@ -267,7 +267,7 @@ struct shadow_qp {
 	struct ibv_qp_init_attr init; /* as the device was asked, its pointers as the program named them */
 	struct ibv_qp_attr attr;      /* newest of each attribute, as the program said it */
 	int attr_mask;
-	uint32_t peer_pid;	      /* after a restart: whose keys this connection's peer names; 0: not known */
+	uint32_t peer_member;	      /* after a restart: whose keys this connection's peer names; 0: not known */
 	/* drain; valid from the first round until the job goes on */
 	uint32_t real_state;
 	uint32_t draining; /* SQD, and a send that has begun has not ended */

@@ -11,7 +11,7 @@ struct entry {
 	uint64_t key; /* + 1; 0: free */
 	uint64_t value;
 	uint64_t address;
-	uint32_t pid;
+	uint32_t member; /* whose: a number of fermata_member(), in the life that the tables are of */
 	uint32_t reserved;
 };
 
@@ -24,12 +24,13 @@ struct table {
 extern struct table *verbs_lkeys HIDDEN, *verbs_rkeys HIDDEN, *verbs_qpns HIDDEN, *verbs_ports HIDDEN, *verbs_srqns HIDDEN;
 /* By the upper 24 bits of the key; the value: a key that the program may have, and, in the lower half, the device's for it. */
 extern struct table *verbs_windows HIDDEN;
+extern uint32_t verbs_self HIDDEN; /* our own number in the tables */
 /* By the names of this life; a port's is its LID or its GID's address. */
 extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 
 /* The value of the name "verbs/qp", and of "verbs/srq". */
 struct qp_chunk {
-	uint32_t pid, count;
+	uint32_t member, count;
 	struct {
 		uint32_t virtual, real;
 		uint64_t address;
@@ -42,7 +43,7 @@ struct port_name {
 	uint64_t home; /* the port of this life: its LID, or its first GID's address */
 	uint16_t lid;  /* 0: the port has none in this life, and is addressed by its GID */
 	uint16_t virtual_lid;
-	uint32_t pid; /* who says so */
+	uint32_t member; /* who says so */
 	union ibv_gid gid, virtual_gid;
 };
 

@@ -58,11 +58,11 @@ static void fuzz_result(const uint8_t *payload)
 	fuzz_touch(payload + sizeof(r), (size_t)r.path_length + r.text_length);
 }
 
-static void fuzz_register(const uint8_t *payload)
+static void fuzz_register(const uint8_t *payload, size_t size)
 {
 	struct msg_register m;
 
-	memcpy(&m, payload, sizeof(m));
+	decode_register(payload, size, &m);
 	fuzz_touch(m.comm, strlen(m.comm));
 	fuzz_touch(m.host, strlen(m.host));
 	fuzz_touch(m.exe, strlen(m.exe));
@@ -91,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (type == MSG_CHECKPOINT_RESULT)
 			fuzz_result(payload);
 		if (type == MSG_REGISTER)
-			fuzz_register(payload);
+			fuzz_register(payload, size);
 	}
 	free(payload);
 	return 0;

@@ -107,12 +107,24 @@ void agent_open(struct conductor *c, struct link *l)
 	agent_open_fd(c, l, agent_dial(c));
 }
 
+void agent_send_register_of(struct link *l, const char *host, uint64_t part, uint64_t boot, uint32_t pid, uint32_t flags)
+{
+	struct msg_register m = { .pid = pid, .ppid = 1, .flags = flags, .comm = "fake", .exe = "/bin/fake", .part = part, .boot = boot };
+
+	snprintf(m.host, sizeof(m.host), "%s", host);
+	assert_int_equal(link_send(l, MSG_REGISTER, &m, sizeof(m)), 0);
+}
+
 void agent_send_register(struct link *l, uint32_t pid, uint32_t flags)
 {
-	struct msg_register m = { .pid = pid, .ppid = 1, .flags = flags, .comm = "fake", .host = "here",
-				  .exe = "/bin/fake" };
+	agent_send_register_of(l, "here", 0, 0, pid, flags);
+}
 
-	assert_int_equal(link_send(l, MSG_REGISTER, &m, sizeof(m)), 0);
+void agent_join_of(struct conductor *c, struct link *l, const char *host, uint64_t part, uint32_t pid, uint32_t flags)
+{
+	agent_open(c, l);
+	agent_send_register_of(l, host, part, strlen(host), pid, flags);
+	agent_welcome(l);
 }
 
 struct link_message agent_receive(struct link *l, uint16_t type)
@@ -222,6 +234,18 @@ void agent_expect_silence(struct link *l, int ms)
 	assert_int_equal(link_receive(l, &m, ms), -ETIMEDOUT);
 }
 
+bool agent_is_refused(struct link *l)
+{
+	struct link_message m;
+
+	assert_int_equal(link_receive(l, &m, PATIENCE_MS), 0);
+	if (m.type == MSG_WELCOME)
+		return false;
+	assert_int_equal(m.type, MSG_ERROR);
+	link_close(l);
+	return true;
+}
+
 void agent_expect_end(struct link *l)
 {
 	struct link_message m;
@@ -254,6 +278,23 @@ unsigned int agent_names_count(const struct link_message *m, const char *key)
 	while (decode_names_next(&it, &n) > 0)
 		count += n.key_length == strlen(key) && !memcmp(n.key, key, n.key_length);
 	return count;
+}
+
+void agent_names_only(const struct link_message *m, uint16_t kind, const char *key, const char *value)
+{
+	struct decode_names it;
+	struct decode_name n;
+	unsigned int count = 0;
+
+	assert_int_equal(decode_names_begin(&it, m->data, m->length), 0);
+	while (decode_names_next(&it, &n) > 0) {
+		if (n.kind != kind || n.key_length != strlen(key) || memcmp(n.key, key, n.key_length))
+			continue;
+		assert_int_equal(n.value_length, strlen(value));
+		assert_memory_equal(n.value, value, n.value_length);
+		count++;
+	}
+	assert_int_equal(count, 1);
 }
 
 void command_open(struct conductor *c, struct link *l)

@@ -41,10 +41,13 @@ int agent_dial(struct conductor *c);
 void agent_open(struct conductor *c, struct link *l);
 void agent_open_fd(struct conductor *c, struct link *l, int fd);
 void agent_send_register(struct link *l, uint32_t pid, uint32_t flags);
+void agent_send_register_of(struct link *l, const char *host, uint64_t part, uint64_t boot, uint32_t pid, uint32_t flags);
 /* Waits for WELCOME; the member's number. */
 uint32_t agent_welcome(struct link *l);
 /* open, register, welcome */
 void agent_join(struct conductor *c, struct link *l, uint32_t pid, uint32_t flags);
+/* The same on a host, or a part of one (0: all of it). */
+void agent_join_of(struct conductor *c, struct link *l, const char *host, uint64_t part, uint32_t pid, uint32_t flags);
 
 /* The next message has to be this phase. */
 struct msg_phase agent_phase(struct link *l, uint32_t phase);
@@ -63,6 +66,8 @@ void agents_do(struct link *l, size_t count, uint32_t phase);
 void agents_do_up_to(struct link *l, size_t count, uint32_t phase);
 /* Nothing comes within @ms. */
 void agent_expect_silence(struct link *l, int ms);
+/* What answers its registration: it has been closed then; or WELCOME. */
+bool agent_is_refused(struct link *l);
 /* The connection ends, with MSG_ERROR before it or not. */
 void agent_expect_end(struct link *l);
 
@@ -70,6 +75,8 @@ void agent_expect_end(struct link *l);
 void agent_name(struct link *l, uint16_t kind, const char *key, const char *value);
 /* Counts the values that a reply has for @key. */
 unsigned int agent_names_count(const struct link_message *m, const char *key);
+/* It has for @key, of that kind, that value and no other. */
+void agent_names_only(const struct link_message *m, uint16_t kind, const char *key, const char *value);
 struct link_message agent_receive(struct link *l, uint16_t type);
 
 void command_open(struct conductor *c, struct link *l);

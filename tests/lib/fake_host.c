@@ -26,6 +26,7 @@
 #define NAMES_MAX 4096
 
 struct name {
+	bool job;
 	uint32_t phase, keylen, len;
 	uint8_t key[64], value[1024];
 };
@@ -41,6 +42,7 @@ struct shared {
 
 static struct shared *shared;
 static struct {
+	bool job;
 	uint32_t phase, keylen;
 	uint8_t key[64];
 } asked[NAMES_MAX];
@@ -123,7 +125,7 @@ uint32_t fermata_pid(void)
 	return (uint32_t)getpid();
 }
 
-int fermata_publish(const void *key, size_t keylen, const void *value, size_t len)
+static int publish(bool job, const void *key, size_t keylen, const void *value, size_t len)
 {
 	struct name *n;
 
@@ -132,6 +134,7 @@ int fermata_publish(const void *key, size_t keylen, const void *value, size_t le
 	CHECK(shared->name_count < NAMES_MAX);
 	n = &shared->names[shared->name_count++];
 	n->phase = phase;
+	n->job = job;
 	n->keylen = (uint32_t)keylen;
 	n->len = (uint32_t)len;
 	memcpy(n->key, key, keylen);
@@ -140,30 +143,66 @@ int fermata_publish(const void *key, size_t keylen, const void *value, size_t le
 	return 0;
 }
 
-int fermata_ask(const void *key, size_t keylen)
+static int ask(bool job, const void *key, size_t keylen)
 {
 	CHECK(asked_count < NAMES_MAX && keylen <= sizeof(asked[0].key));
 	asked[asked_count].phase = phase;
+	asked[asked_count].job = job;
 	asked[asked_count].keylen = (uint32_t)keylen;
 	memcpy(asked[asked_count++].key, key, keylen);
 	return 0;
 }
 
-const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
+static const void *resolve(bool job, const void *key, size_t keylen, unsigned int index, size_t *ret_len)
 {
 	for (uint32_t a = 0; a < asked_count; a++) {
-		if (asked[a].phase >= phase || asked[a].keylen != keylen || memcmp(asked[a].key, key, keylen))
+		if (asked[a].job != job || asked[a].phase >= phase || asked[a].keylen != keylen || memcmp(asked[a].key, key, keylen))
 			continue;
 		for (uint32_t i = 0; i < shared->name_count; i++) {
 			struct name *n = &shared->names[i];
 
-			if (n->phase > asked[a].phase || n->keylen != keylen || memcmp(n->key, key, keylen) || index--)
+			if (n->job != job || n->phase > asked[a].phase || n->keylen != keylen || memcmp(n->key, key, keylen) || index--)
 				continue;
 			*ret_len = n->len;
 			return n->value;
 		}
 	}
 	return NULL;
+}
+
+int fermata_publish(const void *key, size_t keylen, const void *value, size_t len)
+{
+	return publish(false, key, keylen, value, len);
+}
+
+int fermata_ask(const void *key, size_t keylen)
+{
+	return ask(false, key, keylen);
+}
+
+const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
+{
+	return resolve(false, key, keylen, index, ret_len);
+}
+
+int fermata_job_publish(const void *key, size_t keylen, const void *value, size_t len)
+{
+	return publish(true, key, keylen, value, len);
+}
+
+int fermata_job_ask(const void *key, size_t keylen)
+{
+	return ask(true, key, keylen);
+}
+
+const void *fermata_job_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
+{
+	return resolve(true, key, keylen, index, ret_len);
+}
+
+uint32_t fermata_host(void)
+{
+	return 0;
 }
 
 int fermata_ask_mapped(const struct stat *st)

@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@
 #define NAMES_MAX 4096
 
 struct name {
+	bool job;
 	uint32_t key_length, length;
 	uint8_t key[64], value[1024] __attribute__((aligned(16)));
 };
@@ -93,6 +95,16 @@ const char *fake_host_failure(void)
 	return failure;
 }
 
+EXPORT uint32_t fermata_host(void)
+{
+	return 0;
+}
+
+EXPORT uint32_t fermata_member(void)
+{
+	return (uint32_t)getpid();
+}
+
 EXPORT uint32_t fermata_pid(void)
 {
 	return (uint32_t)getpid();
@@ -154,7 +166,7 @@ EXPORT void fermata_libc_return(void *library)
 
 /* ---- names ---- */
 
-EXPORT int fermata_publish(const void *key, size_t keylen, const void *value, size_t len)
+static int publish(bool job, const void *key, size_t keylen, const void *value, size_t len)
 {
 	struct name *n;
 
@@ -162,6 +174,7 @@ EXPORT int fermata_publish(const void *key, size_t keylen, const void *value, si
 	if (shared->count == NAMES_MAX)
 		abort();
 	n = &shared->names[shared->count++];
+	n->job = job;
 	n->key_length = (uint32_t)keylen;
 	n->length = (uint32_t)len;
 	memcpy(n->key, key, keylen);
@@ -170,17 +183,32 @@ EXPORT int fermata_publish(const void *key, size_t keylen, const void *value, si
 	return 0;
 }
 
+EXPORT int fermata_publish(const void *key, size_t keylen, const void *value, size_t len)
+{
+	return publish(false, key, keylen, value, len);
+}
+
+EXPORT int fermata_job_publish(const void *key, size_t keylen, const void *value, size_t len)
+{
+	return publish(true, key, keylen, value, len);
+}
+
 EXPORT int fermata_ask(const void *key, size_t keylen)
 {
 	return 0;
 }
 
-EXPORT const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
+EXPORT int fermata_job_ask(const void *key, size_t keylen)
+{
+	return 0;
+}
+
+static const void *resolve(bool job, const void *key, size_t keylen, unsigned int index, size_t *ret_len)
 {
 	for (uint32_t i = 0; i < (begun ? shared->kept_count : shared->visible); i++) {
 		struct name *n = begun ? &shared->kept[i] : &shared->names[i];
 
-		if (n->key_length != keylen || memcmp(n->key, key, keylen) || index--)
+		if (n->job != job || n->key_length != keylen || memcmp(n->key, key, keylen) || index--)
 			continue;
 		*ret_len = n->length;
 		return n->value;
@@ -188,11 +216,21 @@ EXPORT const void *fermata_resolve(const void *key, size_t keylen, unsigned int 
 	return NULL;
 }
 
+EXPORT const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
+{
+	return resolve(false, key, keylen, index, ret_len);
+}
+
+EXPORT const void *fermata_job_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
+{
+	return resolve(true, key, keylen, index, ret_len);
+}
+
 EXPORT int fermata_names_keep(const char *prefix)
 {
 	lock_acquire(&shared->lock);
 	for (uint32_t i = 0, before = shared->kept_count; !before && i < shared->visible; i++)
-		if (!memcmp(shared->names[i].key, prefix, strlen(prefix)))
+		if (shared->names[i].job && !memcmp(shared->names[i].key, prefix, strlen(prefix)))
 			shared->kept[shared->kept_count++] = shared->names[i];
 	lock_release(&shared->lock);
 	return 0;
