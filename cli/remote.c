@@ -86,6 +86,21 @@ static bool remote_may_join(struct job *job)
 	return may;
 }
 
+/* Where the job's coordinator, or this host's relay, is for the other host: "ADDR:PORT" at the address that we are reached by; "": nowhere. */
+static void remote_listen(const char *job_name, const struct remote_order *o, char *ret, size_t size)
+{
+	char address[sizeof(o->address) + 8];
+	struct job job;
+
+	ret[0] = 0;
+	snprintf(address, sizeof(address), strchr(o->address, ':') ? "[%s]:0" : "%s:0", o->address);
+	if (job_connect(job_name, &job) < 0)
+		return;
+	if (job_listen(&job, address, ret, size) < 0)
+		ret[0] = 0;
+	job_close(&job);
+}
+
 /* True: the job can be joined, and no checkpoint of it passes before we are what we become. */
 static bool remote_hold(char *job_name, size_t size)
 {
@@ -153,9 +168,10 @@ static void remote_say_reasons(struct remote_start *s)
 /* An exit status, when it does not become another program. */
 static int remote_begin(const char *job_name, const struct remote_options *p, char **argv)
 {
-	struct remote_order o = { .job = job_name, .coordinator = "", .command = remote_options_command(argv + 1, p),
+	struct remote_order o = { .job = job_name, .command = remote_options_command(argv + 1, p),
 				  .environment = remote_order_environment() };
 	struct remote_start s = { 0 };
+	char coordinator[128];
 	int r;
 
 	if (!o.command || !o.environment || sodium_init() < 0)
@@ -164,6 +180,8 @@ static int remote_begin(const char *job_name, const struct remote_options *p, ch
 	s.listener = remote_address_listen(argv[0], argv + 1, p, &o);
 	if (s.listener < 0)
 		return remote_plain(argv);
+	remote_listen(job_name, &o, coordinator, sizeof(coordinator));
+	o.coordinator = coordinator;
 	r = remote_start(argv[0], argv + 1, p, &o, &s);
 	close(s.listener);
 	if (r > 0 || s.status == REMOTE_FAILED)

@@ -102,10 +102,13 @@ static int serve_member(struct serve *s)
 	char *argv[] = { "fermata", "remote", "--command", connection, token, (char *)s->order.command, NULL };
 	struct job_options options = { .name = s->order.job };
 
-	if (rundir_job_check(s->order.job) < 0 || rundir_find(s->order.job, jobdir) < 0) {
-		log_error("job %s does not run here", s->order.job);
+	bool here = rundir_job_check(s->order.job) == 0 && rundir_find(s->order.job, jobdir) == 0;
+
+	if (!here && !*s->order.coordinator) {
+		log_error("job %s does not run here, and is not to be reached from here", s->order.job);
 		return CLI_FAILED;
 	}
+	options.coordinator = here ? NULL : s->order.coordinator;
 	snprintf(connection, sizeof(connection), "%d", s->connection);
 	snprintf(token, sizeof(token), "%d", s->token_fd);
 	return launch_member(&options, argv, serve_joined, s);
