@@ -120,6 +120,24 @@ static int address_bind(struct sockaddr_storage *local, socklen_t len, struct re
 	return fd;
 }
 
+int remote_address_towards(const char *host, char *ret, size_t size)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_DGRAM };
+	struct addrinfo *list = NULL;
+	struct sockaddr_storage local;
+	socklen_t len;
+	int r = -EHOSTUNREACH;
+
+	if (getaddrinfo(host, "9", &hints, &list))
+		return r;
+	for (struct addrinfo *a = list; a && r < 0; a = a->ai_next)
+		r = address_route(a, &local, &len);
+	freeaddrinfo(list);
+	if (!r && getnameinfo((struct sockaddr *)&local, len, ret, (socklen_t)size, NULL, 0, NI_NUMERICHOST))
+		r = -EADDRNOTAVAIL;
+	return r;
+}
+
 int remote_address_listen(const char *ssh, char *const argv[], const struct remote_options *p, struct remote_order *o)
 {
 	const struct addrinfo hints = { .ai_socktype = SOCK_DGRAM };

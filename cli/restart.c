@@ -76,6 +76,8 @@ static const char restart_help[] =
 	"                nobody has them; auto: yes where it is allowed (default)\n"
 	"  --host NAMES  only the processes of these hosts of the job; others of this command, elsewhere, bring back the rest\n"
 	"  --hosts FILE  each host of the job where FILE says, by ssh; lines: NAME [MACHINE]\n"
+	"  --listen ADDR:PORT  where commands on other machines find this one (port 0: any; default: where --hosts needs it)\n"
+	"  --coordinator ADDR:PORT  where the first of these commands listens, on another machine\n"
 	"  --part PIDS   only these processes and all below them; others of this command, on other networks, bring back the rest\n"
 	"  --no-verify   do not check the memory in the images, only their structure\n"
 	"  --pause[=PID] stop process PID of the job, or all, before they run on, and say how to debug them\n"
@@ -95,6 +97,8 @@ static const struct option restart_long[] = {
 	{ "host", required_argument, NULL, 'H' },
 	{ "conducted", no_argument, NULL, 'C' }, /* by restart_hosts.c, from another machine */
 	{ "hosts", required_argument, NULL, 'W' },
+	{ "listen", required_argument, NULL, 'L' },
+	{ "coordinator", required_argument, NULL, 'K' },
 	{ "verify", no_argument, NULL, 'v' },
 	{ "no-verify", no_argument, NULL, 'n' },
 	{ "pause", optional_argument, NULL, 'p' },
@@ -135,6 +139,8 @@ static int parse(int argc, char **argv, struct restart_command *c)
 		case 'H': r->host_text = optarg; break;
 		case 'C': r->conducted = true; break;
 		case 'W': r->hosts_file = optarg; break;
+		case 'L': r->listen = optarg; break;
+		case 'K': r->coordinator = optarg; break;
 		case 'v': r->verify = true; break;
 		case 'n': r->verify = false; break;
 		case 'p':
@@ -146,7 +152,8 @@ static int parse(int argc, char **argv, struct restart_command *c)
 		default: return usage() + 1;
 		}
 	}
-	if (optind + 1 != argc || (r->host_text && r->hosts_file) || (r->part && (r->host_text || r->hosts_file)))
+	if (optind + 1 != argc || (r->host_text && r->hosts_file) || (r->part && (r->host_text || r->hosts_file)) ||
+	    (r->coordinator && (r->listen || r->hosts_file || !(r->part || r->host_text))))
 		return usage() + 1;
 	if ((r->pause_text && !restart_is_pid(r->pause_text)) || (r->debug_text && !restart_is_pid(r->debug_text)))
 		return CLI_USAGE + 1;

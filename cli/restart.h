@@ -78,6 +78,7 @@ struct restart {
 	const struct manifest_image *paused, *debugged; /* whom they mean */
 	uint32_t pause_pid, debug_pid; /* 0: none of the processes here */
 	const char *host_text, *hosts_file; /* --host, --hosts, or NULL */
+	const char *listen, *coordinator; /* ADDR:PORT, or NULL: for those who bring back other hosts; where who has begun listens */
 	bool *chosen; /* by index of the manifest's hosts: it is brought back */
 	size_t host; /* whose processes these are: index in the manifest */
 	bool several; /* the job has more hosts: this is a part of it */

@@ -31,6 +31,8 @@ int session_start_coordinator(struct session *s)
 		.keep_given = true,
 		.timeout_given = r->timeout_ms >= 1000,
 		.restart = r->checkpoint,
+		.listen = r->hosts_file ? NULL : r->listen, /* there restart_hosts.c says where */
+		.coordinator = r->coordinator,
 		.part = r->part || r->several,
 	};
 	struct job job;

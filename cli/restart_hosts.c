@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "cli/protect.h"
+#include "cli/remote.h"
 #include "cli/restart_session.h"
 
 struct part {
@@ -232,21 +233,40 @@ static int watch_signals(struct conductor *c)
 
 /* ---- the command ---- */
 
-/* Where other machines find the coordinator. */
-static void learn_address(struct conductor *c)
+/* Our address as the first of the other machines sees it; one that is known to ssh alone says nothing of it. False: there is none. */
+static bool own_address(const struct conductor *c, char *ret, size_t size)
 {
-	struct job job = { .link.fd = -EBADF };
-	char *text = NULL;
-	json_t *status = NULL;
-	const char *at;
+	const struct restart *r = c->restart;
+	char address[96];
 
-	if (job_connect(c->restart->job, &job) == 0 && job_status(&job, &text) == 0)
-		status = json_loads(text, 0, NULL);
-	at = json_string_value(json_object_get(status, "listen"));
-	snprintf(c->address, sizeof(c->address), "%s", at ? at : "");
-	json_decref(status);
-	free(text);
+	for (size_t i = 0; i < r->manifest->host_count; i++) {
+		const char *machine = r->chosen[i] ? c->where[i].machine : NULL, *at = machine ? strrchr(machine, '@') : NULL;
+
+		if (!machine || remote_address_towards(at ? at + 1 : machine, address, sizeof(address)) < 0)
+			continue;
+		snprintf(ret, size, strchr(address, ':') ? "[%s]:0" : "%s:0", address);
+		return true;
+	}
+	return false;
+}
+
+/* Where other machines find the coordinator: it is told to listen there. Where nothing is known of them they have to have the runtime directory in common with us. */
+static int learn_address(struct conductor *c)
+{
+	const char *wanted = c->restart->listen;
+	struct job job = { .link.fd = -EBADF };
+	char own[128];
+	int err = 0;
+
+	if (!wanted && c->restart->hosts_file && own_address(c, own, sizeof(own)))
+		wanted = own;
+	if (!wanted)
+		return 0;
+	err = job_connect(c->restart->job, &job);
+	if (!err)
+		err = job_listen(&job, wanted, c->address, sizeof(c->address));
 	job_close(&job);
+	return err < 0 ? CLI_CANNOT : 0;
 }
 
 static int begin_all(struct conductor *c)
@@ -309,7 +329,7 @@ int restart_hosts_run(struct restart *r)
 	c.parts = calloc(r->manifest->host_count, sizeof(*c.parts));
 	code = c.parts ? session_start_coordinator(&c.session) : CLI_CANNOT;
 	if (!code)
-		learn_address(&c);
+		code = learn_address(&c);
 	if (!code)
 		code = watch_signals(&c);
 	if (!code && (code = begin_all(&c)))
