@@ -12,9 +12,9 @@ NAME = 'beta'
 
 
 class Sshd:
-    """On host 1 of @hosts, which is @NAME to `ssh -F self.config`."""
+    """On host 1 of @hosts, which is @NAME to `ssh -F self.config`. @environment: of what is begun there."""
 
-    def __init__(self, hosts, shell='/bin/sh'):
+    def __init__(self, hosts, shell='/bin/sh', environment=()):
         self.server = shutil.which('sshd', path='/usr/sbin:/usr/local/sbin:/usr/bin')
         if not self.server or not shutil.which('ssh') or not shutil.which('ssh-keygen'):
             raise Skip('there is no sshd or no ssh')
@@ -24,11 +24,11 @@ class Sshd:
         for key in 'host_key', 'id':
             subprocess.run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', self.folder / key], check=True)
         self.config = self.folder / 'config'
-        self.write(shell)
+        self.write(shell, environment)
         self.on_host('mount', '--bind', self.folder / 'passwd', '/etc/passwd')
         self.start()
 
-    def write(self, shell):
+    def write(self, shell, environment):
         (self.folder / 'passwd').write_text(f'root:x:0:0::/:/bin/sh\n{USER}:x:{UID}:{UID}::{self.job.cwd}:{shell}\n')
         (self.folder / 'sshd_config').write_text(f'''Port {PORT}
 ListenAddress {self.hosts.address[1]}
@@ -38,10 +38,11 @@ StrictModes no
 UsePAM no
 PidFile none
 MaxStartups 100
+{f"SetEnv {' '.join(environment)}" if environment else ''}
 ''')
         known = ' '.join((self.folder / 'host_key.pub').read_text().split()[:2])
         (self.folder / 'known_hosts').write_text(f'[{self.hosts.address[1]}]:{PORT} {known}\n')
-        self.config.write_text(f'''Host {NAME}
+        self.config.write_text(f'''Host {NAME} {self.hosts.address[1]}
     HostName {self.hosts.address[1]}
     Port {PORT}
     User {USER}
