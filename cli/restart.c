@@ -63,6 +63,7 @@ int restart_exit_status(int worst, size_t roots)
 static const char restart_help[] =
 	"Usage: fermata restart [--rdma WHICH] [--files WHAT] [--on-failure restart|none] [--restarts N] [--on-signal SIG]\n"
 	"                       [--capsule WHETHER] [--host NAME[,NAME..] | --hosts FILE | --part PID[,PID..]] [--no-verify]\n"
+	"                       [--listen ADDR:PORT | --coordinator ADDR:PORT]\n"
 	"                       [--pause[=PID] | --gdb PID] CHECKPOINT\n"
 	"Brings a job back from a checkpoint's directory, or from the newest one in a job's directory, and stays\n"
 	"in the foreground for it: standard input and output, signals and exit status are the programs'.\n"

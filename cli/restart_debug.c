@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/macro.h"
@@ -122,6 +123,25 @@ static int open_namespace(pid_t init, const char *name)
 	return theirs.st_ino == ours.st_ino ? -ENOENT : fd;
 }
 
+/* The job is told to run before the process has stopped itself: a SIGCONT that came in between would be lost. */
+static void await_stop(pid_t pid)
+{
+	const struct timespec pause = { .tv_nsec = 1000000 };
+	char path[64], line[256], state;
+	FILE *f;
+
+	do {
+		nanosleep(&pause, NULL);
+		state = 0;
+		snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+		f = fopen(path, "re");
+		while (f && !state && fgets(line, sizeof(line), f))
+			sscanf(line, "State: %c", &state);
+		if (f)
+			fclose(f);
+	} while (state && !strchr("TtZX", state));
+}
+
 /* A debugger outside of the capsule would see other pids, and an ordinary user's no files: nsenter(1) takes it in. */
 void restart_debug_tell(const struct restart *r, pid_t init)
 {
@@ -131,12 +151,12 @@ void restart_debug_tell(const struct restart *r, pid_t init)
 		const struct image_process *p = r->processes[i].info;
 		pid_t host = restart_is_paused(r, p->pid) && p->pid != r->debug_pid ? host_pid(init, p->pid) : 0;
 
-		if (host)
-			fprintf(stderr,
-				"fermata: process %u (%s) stands still before it runs on; on this host it is %d\n"
+		if (!host)
+			continue;
+		await_stop(host);
+		fprintf(stderr, "fermata: process %u (%s) stands still before it runs on; on this host it is %d\n"
 				"  debug it:     nsenter -t %d%s -m -p gdb -p %u\n  let it go on: kill -CONT %d\n",
-				p->pid, p->comm, host, host, user >= 0 ? " -U --preserve-credentials" : "", p->pid,
-				host);
+			p->pid, p->comm, host, host, user >= 0 ? " -U --preserve-credentials" : "", p->pid, host);
 	}
 	if (user >= 0)
 		close(user);

@@ -53,11 +53,11 @@ _fermata()
 	--compress) mapfile -t COMPREPLY < <(compgen -W "none" -- "$current"); return ;;
 	esac
 	case $command in
-	launch) options+=" --job --dir --interval --keep --compress --rdma --timeout --no-remote" ;;
-	coordinator) options+=" --job --dir --interval --keep --compress --rdma --timeout --foreground" ;;
+	launch) options+=" --job --dir --interval --keep --compress --rdma --timeout --listen --coordinator --no-remote" ;;
+	coordinator) options+=" --job --dir --interval --keep --compress --rdma --timeout --listen --foreground" ;;
 	checkpoint) options+=" --stop --json $(_fermata_jobs)" ;;
 	status) options+=" --json --watch $(_fermata_jobs)" ;;
-	restart) options+=" --rdma --files --capsule --host --hosts --part --no-verify --pause --gdb" ;;
+	restart) options+=" --rdma --files --capsule --host --hosts --listen --coordinator --part --no-verify --pause --gdb" ;;
 	list | inspect | verify | core | check) options+=" --json" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")
