@@ -120,6 +120,7 @@ static int socket_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	struct socket_record *r = &s->record;
 	int err = 0;
 
+	socket_far_narrow(d, s);
 	r->receive_buffer = (uint32_t)socket_get_int(d->fd, SOL_SOCKET, SO_RCVBUF);
 	err = socket_options_dump(d->fd, r, options, OPTIONS_MAX);
 	if (err < 0)
@@ -151,6 +152,7 @@ static int socket_fd_resume(struct fermata_desc *d)
 {
 	struct socket_state *s = d->priv;
 
+	socket_far_narrow(d, s);
 	fermata_free(s->content);
 	fermata_free(s->messages.bytes);
 	s->content = s->messages.bytes = NULL;
@@ -168,6 +170,7 @@ static void socket_restarted(void)
 	socket_flight_end();
 	socket_datagrams_end();
 	socket_peek_forget();
+	socket_far_end();
 	socket_guards_forget();
 }
 

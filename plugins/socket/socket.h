@@ -42,6 +42,9 @@ struct socket_state { /* priv, from claim to resume */
 	struct socket_record record; /* in the making */
 	struct socket_peer peer;
 	uint32_t pending; /* LISTENING: connections in its queue */
+	bool foreign; /* TCP: connected to an address that is not this host's */
+	bool elsewhere; /* to one that is, but no process of this host has that end */
+	int widened;  /* of a far connection: its receive buffer was so large; 0: and is */
 	bool stuck; /* TCP: has a guard, for its receiver to take what it cannot send */
 	char *content; /* of TCP: taken out and put back because the sender was stuck; NULL: still to be peeked at */
 	size_t content_length;
@@ -103,6 +106,32 @@ struct socket_end { /* an address of IP and a port, as both families agree on it
 	uint16_t port;
 } PACKED;
 struct socket_end socket_end_of(const struct socket_name *n);
+/* Whether a connection to @to comes in at a listener at @at, the ports being equal. */
+bool socket_end_reaches(const struct socket_end *to, const struct socket_end *at);
+
+/* ---- socket_address.c ---- */
+#define SOCKET_ADDRESSES 24
+bool socket_is_local(const struct socket_name *n); /* an address that this host has */
+bool socket_is_loopback(const struct socket_name *n);
+uint64_t socket_network(void); /* in which network namespace this is */
+uint32_t socket_addresses(bool ip6, uint8_t ret[SOCKET_ADDRESSES][16]); /* of this host, loopback left out; IPv4: mapped */
+
+/* ---- socket_far.c: connections between hosts ---- */
+/* Of a connection to another host, or so it seems: makes itself known to the job. The keys are those of socket_tcp.c. */
+int socket_far_claim(struct socket_state *s, const void *own_key, const void *other_key, size_t length);
+int socket_far_publish_port(const struct socket_state *s); /* of a listener */
+bool socket_far_resolve(const struct socket_state *s, const void *key, size_t length, struct socket_peer *ret); /* the lowest holder on another host */
+void socket_far_found(struct socket_state *s, const struct socket_peer *peer);
+bool socket_far_has_listener(const struct socket_state *s); /* somebody in the job listens where it is connected to */
+int socket_far_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
+void socket_far_narrow(const struct fermata_desc *d, struct socket_state *s); /* behind the drain */
+
+/* ---- socket_far_restart.c, _dial.c, _refill.c: as the plugin's hooks ---- */
+bool socket_is_far(const struct socket_record *r);
+int socket_far_restore(const struct fermata_desc *d, const struct socket_record *r, const char *content);
+int socket_far_reconnect(const struct fermata_desc *d);
+int socket_far_refill(const struct fermata_desc *d);
+void socket_far_end(void);
 
 /* ---- socket_option.c ---- */
 int socket_options_dump(int fd, const struct socket_record *r, struct socket_option *options, uint32_t room);
@@ -205,6 +234,9 @@ int socket_queue_peek(int fd, char **ret, size_t *ret_len);
  * dead; else -ENOBUFS when they do not fit.
  */
 int socket_queue_write(int to, int fd, const char *bytes, size_t len, bool back);
+/* The receive buffer of @fd becomes as large as it was, and as the kernel's own tuning would let it be. */
+void socket_queue_make_room(int fd, const struct socket_record *record);
+void socket_queue_widen(int fd);
 /* The largest that SO_SNDBUF gives, as it reads. */
 int socket_send_buffer_limit(void);
 /* Writes the content of @record into @peer_end, so that it lies in the queue of @fd. @number names it in a message. */
@@ -229,6 +261,8 @@ void socket_guards_forget(void);
 /* ---- socket_pair.c ---- */
 /* Both ends of a connection: ret[0] as @r tells, ret[1] its peer, each with its old name where that can be had. */
 int socket_pair_make(int number, const struct socket_record *r, int ret[2]);
+/* A name for who connects: also one that a dead connection still has. */
+int socket_bind_connecting(int fd, int domain, const struct socket_name *from);
 /* Connects @fd, from its old address if that can be had. */
 int socket_connect_from(int fd, int domain, const struct socket_name *from, const struct socket_name *to);
 /* Removes a socket file that nobody listens at any more. */

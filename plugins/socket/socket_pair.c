@@ -88,7 +88,7 @@ static int open_socket(const struct place *p)
 }
 
 /* A port in TIME_WAIT cannot be bound to, but connect may take it where the range is but that port. */
-static int bind_connecting(int fd, int domain, const struct socket_name *from)
+int socket_bind_connecting(int fd, int domain, const struct socket_name *from)
 {
 	struct socket_name address = *from;
 	uint32_t port = port_of(from);
@@ -106,7 +106,7 @@ static int bind_connecting(int fd, int domain, const struct socket_name *from)
 int socket_connect_from(int fd, int domain, const struct socket_name *from, const struct socket_name *to)
 {
 	struct socket_name target = domain == AF_UNIX ? *to : for_domain(to, domain);
-	int r = is_named(from) ? bind_connecting(fd, domain, from) : 0;
+	int r = is_named(from) ? socket_bind_connecting(fd, domain, from) : 0;
 
 	if (!r)
 		r = socket_connect(fd, &target);

@@ -59,8 +59,7 @@ static struct pending_value value_of(const struct fermata_desc *d, const struct 
 	return v;
 }
 
-/* Whether a connection to @to comes in at a listener at @at, the ports being equal. */
-static bool reaches(const struct socket_end *to, const struct socket_end *at)
+bool socket_end_reaches(const struct socket_end *to, const struct socket_end *at)
 {
 	static const uint8_t any4[16] = { [10] = 0xff, [11] = 0xff }, any6[16];
 
@@ -73,7 +72,9 @@ int socket_listening_claim(struct fermata_desc *d, struct socket_state *s)
 	struct pending_key key = key_of("listen/", s, &s->record.local);
 	struct pending_value value = value_of(d, s, &s->record.local);
 
-	return fermata_publish(&key, sizeof(key), &value, sizeof(value));
+	int r = fermata_publish(&key, sizeof(key), &value, sizeof(value));
+
+	return r || s->record.domain == AF_UNIX ? r : socket_far_publish_port(s);
 }
 
 int socket_pending_found(struct fermata_desc *d, struct socket_state *s)
@@ -115,7 +116,7 @@ static uint32_t count(const struct pending_key *key, const struct fermata_desc *
 		memcpy(&v, value, sizeof(v));
 		if (seen_before(key, i, &v))
 			continue;
-		if (s->record.domain == AF_UNIX || reaches(listens ? &v.end : &own.end, listens ? &own.end : &v.end))
+		if (s->record.domain == AF_UNIX || socket_end_reaches(listens ? &v.end : &own.end, listens ? &own.end : &v.end))
 			n++;
 	}
 	return n;

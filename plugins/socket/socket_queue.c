@@ -137,6 +137,17 @@ static void grow_receive_beyond(int fd)
 		socket_set_int(fd, SOL_SOCKET, SO_BUF_LOCK, lock);
 }
 
+void socket_queue_widen(int fd)
+{
+	grow_receive_beyond(fd);
+}
+
+void socket_queue_make_room(int fd, const struct socket_record *record)
+{
+	if (socket_get_int(fd, SOL_SOCKET, SO_RCVBUF) < (int)record->receive_buffer)
+		grow_receive(fd, (int)record->receive_buffer);
+}
+
 static void warn_of_no_room(int fd, size_t len)
 {
 	struct socket_name local, remote;
@@ -188,8 +199,7 @@ int socket_queue_put(int number, int peer_end, int fd, const struct socket_recor
 		return 0;
 	if (record->domain == AF_UNIX)
 		return socket_messages_put(number, peer_end, fd, record, content);
-	if (socket_get_int(fd, SOL_SOCKET, SO_RCVBUF) < (int)record->receive_buffer)
-		grow_receive(fd, (int)record->receive_buffer);
+	socket_queue_make_room(fd, record);
 	r = socket_queue_write(peer_end, fd, content, len, false);
 	if (r)
 		return fermata_fail(r, "fd %d: the %zu bytes that had been queued do not fit into the new connection (errno %d)",

@@ -18,6 +18,8 @@ enum {
 	SOCKET_READ_SHUT = 2,	 /* shutdown(SHUT_RD) here */
 	SOCKET_WRITE_SHUT = 4,	 /* shutdown(SHUT_WR) here */
 	SOCKET_ERROR = 8,	 /* orphan: the next call reports a reset */
+	SOCKET_FAR = 32,	 /* CONNECTED, TCP: the peer is on another host of the job */
+	SOCKET_FAR_LISTENS = 64, /* and of the two ends this one listens at a restart */
 	SOCKET_PATH_PRESENT = 16, /* the local name is a path, and a file stands there */
 };
 

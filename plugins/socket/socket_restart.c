@@ -9,6 +9,8 @@
  *   REFILL     each end writes what it had queued into its peer's end, of which it holds a copy for that: the maker has the
  *              parked one, the other takes the maker's. An end of file follows the content in the same way. Then options.
  *
+ * Connections of TCP to another host, or another part of this one, have their own way in the same phases: socket_far_restart.c.
+ *
  * After REFILL only the program's own descriptors are left: ends of file come when the program closes.
  *
  * Credentials: SO_PEERCRED of a restored unix connection names the maker at both ends.
@@ -32,6 +34,7 @@ struct end_key {
 
 struct socket_restart { /* priv, from restore to refill */
 	int parked; /* the maker: the peer's end; else -EBADF */
+	bool far;   /* the peer is on another host, or in another part: socket_far_restart.c */
 };
 
 struct socket_view { /* a record, taken apart */
@@ -202,6 +205,9 @@ int socket_fd_restore(struct fermata_desc *d, const void *record, size_t len)
 		return make_socket(d, &v);
 	if (v.r->kind != SOCKET_CONNECTED)
 		return FERMATA_FD_LATER;
+	state->far = socket_is_far(v.r);
+	if (state->far)
+		return socket_far_restore(d, v.r, v.content);
 	if (v.r->maker_pid == fermata_pid() && v.r->maker_fd == d->fd)
 		return restore_maker(d, &v);
 	key = end_key_of(v.r);
@@ -258,11 +264,14 @@ static int make_unconnected(const struct fermata_desc *d, const struct socket_vi
 
 int socket_fd_reconnect(struct fermata_desc *d, const void *record, size_t len)
 {
+	const struct socket_restart *state = d->priv;
 	struct socket_view v;
 	int r = view(d, record, len, &v);
 
 	if (r)
 		return r;
+	if (state->far)
+		return socket_far_reconnect(d);
 	return v.r->kind == SOCKET_CONNECTED ? take_end(d, v.r) : make_unconnected(d, &v);
 }
 
@@ -291,11 +300,12 @@ static int refill_connected(struct fermata_desc *d, const struct socket_view *v)
 
 int socket_fd_refill(struct fermata_desc *d, const void *record, size_t len)
 {
+	const struct socket_restart *state = d->priv;
 	struct socket_view v;
 	int r = view(d, record, len, &v);
 
 	if (!r && v.r->kind == SOCKET_CONNECTED)
-		r = refill_connected(d, &v);
+		r = state->far ? socket_far_refill(d) : refill_connected(d, &v);
 	if (!r && v.r->kind == SOCKET_PENDING)
 		r = socket_pending_connect(d, v.r);
 	if (!r && v.r->kind == SOCKET_ORPHAN && !socket_is_tcp(v.r))

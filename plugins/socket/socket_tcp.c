@@ -3,9 +3,10 @@
  * TCP: what a socket is, who its peer is, and when nothing is under way any more. No state of its own.
  *
  * The two ends of a connection find each other by name: each publishes its (local, remote) pair and asks for the swapped one,
- * IPv4 addresses written as mapped ones; among names of the job, but for the loopback's, which are the host's. A connection whose other end nobody in the job holds is
+ * IPv4 addresses written as mapped ones. A connection whose other end nobody in the job holds is
  *   an orphan	 if that end is closed: what it sent may still be read
  *   pending	 if it waits in the queue of a listener, not yet accepted (socket_pending.c)
+ *   far	 if somebody on another host of the job has it (socket_far.c)
  *   outside	 otherwise: the checkpoint is refused with both addresses
  *
  * Rounds of the drain, all processes in step:
@@ -92,24 +93,17 @@ static int get_info(const struct fermata_desc *d, struct tcp_info *ret)
 	return r < 0 ? fermata_fail(r, "fd %d does not tell its TCP state (errno %d)", d->fd, -r) : 0;
 }
 
-/* Addresses of the loopback are each host's own; by others hosts know each other. */
-static bool is_between(const struct socket_state *s)
-{
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff }, one[16] = { [15] = 1 };
-	struct socket_end e = socket_end_of(&s->record.local);
-
-	return memcmp(e.address, one, sizeof(one)) && (memcmp(e.address, mapped, sizeof(mapped)) || e.address[12] != 127);
-}
-
 static int claim_connected(struct socket_state *s)
 {
 	struct tcp_key own = key_of(&s->record.local, &s->record.remote);
 	struct tcp_key other = key_of(&s->record.remote, &s->record.local);
-	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, fermata_host(), s->record.ino, 0 };
-	bool job = is_between(s);
-	int r = (job ? fermata_job_publish : fermata_publish)(&own, sizeof(own), &self, sizeof(self));
+	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, 0, s->record.ino, 0 };
+	int r = fermata_publish(&own, sizeof(own), &self, sizeof(self));
 
-	return r ? r : (job ? fermata_job_ask : fermata_ask)(&other, sizeof(other));
+	if (!r)
+		r = fermata_ask(&other, sizeof(other));
+	s->foreign = !socket_is_local(&s->record.remote);
+	return r || !s->foreign ? r : socket_far_claim(s, &own, &other, sizeof(own));
 }
 
 int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s)
@@ -138,30 +132,31 @@ int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s)
 	return 0;
 }
 
-/* An address of another host cannot be bound to. */
-static bool is_local(const struct socket_name *n)
+/* Several hosts of the job may stand on this machine. */
+static int ask_elsewhere(struct socket_state *s)
 {
-	struct socket_name any = *n;
-	uint16_t family;
-	int fd, r;
+	struct tcp_key own = key_of(&s->record.local, &s->record.remote), other = key_of(&s->record.remote, &s->record.local);
+	int r = socket_far_claim(s, &own, &other, sizeof(own));
 
-	memcpy(&family, n->bytes, sizeof(family));
-	memset(any.bytes + 2, 0, 2); /* port 0 */
-	fd = (int)RAW3(SYS_socket, family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	r = fd < 0 ? fd : socket_bind(fd, &any);
-	if (fd >= 0)
-		raw_close(fd);
-	return r >= 0;
+	s->elsewhere = true;
+	return r ? r : FERMATA_DRAIN_MORE;
 }
 
 static int without_peer(struct fermata_desc *d, struct socket_state *s, const struct tcp_info *info)
 {
-	int64_t ino = is_local(&s->record.remote) ? socket_diag_tcp(&s->record.remote, &s->record.local) : -EHOSTUNREACH;
+	int64_t ino = !s->foreign ? socket_diag_tcp(&s->record.remote, &s->record.local) : -EHOSTUNREACH;
 
+	if (s->foreign && info->tcpi_state == TCP_ESTABLISHED && socket_far_has_listener(s))
+		return refuse(d, s, -EAGAIN, "waits to be accepted by its listener on another host: try again");
 	if (ino == 0 && info->tcpi_state == TCP_ESTABLISHED && info->tcpi_bytes_sent)
 		return refuse(d, s, -EAGAIN, "has sent data and waits to be accepted by its listener: try again");
 	if (ino == 0 && info->tcpi_state == TCP_ESTABLISHED)
 		return socket_pending_found(d, s);
+	if (s->foreign && STATE(info->tcpi_state) & STATES_GOT_FIN)
+		return refuse(d, s, -EAGAIN, "leads to another host, where nobody of the job has its other end: it has been closed there, or leads out of the "
+					     "job; close it before the checkpoint");
+	if (ino > 0 && !s->elsewhere)
+		return ask_elsewhere(s);
 	if (ino > 0 || ino == -EHOSTUNREACH || !(STATE(info->tcpi_state) & STATES_GOT_FIN))
 		return refuse(d, s, -EOPNOTSUPP, "leads out of the job: run the peer under the job too, or close the "
 						 "connection before the checkpoint");
@@ -170,25 +165,27 @@ static int without_peer(struct fermata_desc *d, struct socket_state *s, const st
 	return FERMATA_DRAINED;
 }
 
-/* Round 0: the peer, and what is shut. */
+/* Round 0: the peer, and what is shut. Round 1 for who has asked elsewhere. */
 static int find_peer(struct fermata_desc *d, struct socket_state *s, const struct tcp_info *info)
 {
 	uint32_t state = info->tcpi_state;
 	struct tcp_key other = key_of(&s->record.remote, &s->record.local);
 	struct socket_peer peer;
 	int events = socket_poll(d->fd, POLLRDHUP, 0);
+	bool far;
 
 	if (STATE(state) & STATES_SENT_FIN)
 		s->record.flags |= SOCKET_WRITE_SHUT;
-	if (!socket_peer_resolve(is_between(s), &other, sizeof(other), &peer))
+	far = !socket_peer_resolve(false, &other, sizeof(other), &peer);
+	if (far && ((!s->foreign && !s->elsewhere) || !socket_far_resolve(s, &other, sizeof(other), &peer)))
 		return without_peer(d, s, info);
-	if (peer.ino == s->record.ino && peer.host == fermata_host())
+	if (!far && peer.ino == s->record.ino)
 		return refuse(d, s, -EOPNOTSUPP, "is a connection to itself, which is not supported");
 	if (STATE(state) & STATES_GOT_FIN)
 		s->record.flags |= SOCKET_END_OF_FILE;
 	else if (events > 0 && events & POLLRDHUP)
 		s->record.flags |= SOCKET_READ_SHUT;
-	socket_peer_found(d, s, &peer);
+	far ? socket_far_found(s, &peer) : socket_peer_found(d, s, &peer);
 	return FERMATA_DRAINED;
 }
 
@@ -218,7 +215,7 @@ static bool has_arrived(const struct fermata_desc *d, const struct socket_state 
 
 	if (socket_queued(d->fd, SIOCOUTQ) == 0)
 		return true;
-	if (socket_queued(d->fd, SIOCOUTQNSD) != 0 || s->peer.host != fermata_host()) /* there, what is acknowledged has arrived */
+	if (socket_queued(d->fd, SIOCOUTQNSD) != 0)
 		return false;
 	peer_end = fdpass_take((int)s->peer.pid, s->peer.fd);
 	if (peer_end < 0)
@@ -246,8 +243,6 @@ static int announce_stuck(struct fermata_desc *d, struct socket_state *s, uint32
 	struct socket_guard guard;
 	int r;
 
-	if (s->peer.host != fermata_host())
-		return refuse(d, s, -EAGAIN, "leads to another host and has more under way than its receiver takes: try again when that has read");
 	if (STATE(state) & STATES_SENT_FIN)
 		return refuse(d, s, -EAGAIN, "is half closed with more under way than its receiver takes: try again when that has "
 					     "read");
@@ -309,10 +304,12 @@ int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned in
 	if (s->record.kind != SOCKET_CONNECTED)
 		return FERMATA_DRAINED;
 	r = get_info(d, &info);
-	if (!r && round == 0)
+	if (!r && (round == 0 || (round == 1 && s->elsewhere)))
 		r = find_peer(d, s, &info);
-	if (r || s->record.kind != SOCKET_CONNECTED)
+	if (r || s->record.kind != SOCKET_CONNECTED || (round == 0 && s->elsewhere))
 		return r;
+	if (s->record.flags & SOCKET_FAR)
+		return socket_far_drain(d, s, round);
 	r = drain_receiving(d, s, round);
 	return r < 0 ? r : drain_sending(d, s, round, info.tcpi_state);
 }
@@ -340,7 +337,7 @@ int socket_tcp_follow(struct fermata_desc *d, struct socket_state *s, unsigned i
 		return r ? r : watch(d, s->record.peer_ino, true);
 	}
 	r = fermata_ask(&own, sizeof(own));
-	if (r || !socket_peer_resolve(is_between(s), &peer_key, sizeof(peer_key), &peer))
+	if (r || !socket_peer_resolve(false, &peer_key, sizeof(peer_key), &peer))
 		return r;
 	s->record.peer_ino = peer.ino;
 	other = stuck_of(peer.ino);
