@@ -126,8 +126,8 @@ int cmd_coordinator(int argc, char **argv)
 	c.timeout_ms = 1000 * options_number("--timeout", options_text(f.timeout, "FERMATA_TIMEOUT"), &given);
 	c.timeout_ms = c.timeout_ms ? c.timeout_ms : 60000;
 	c.restart = f.restart;
-	c.listen = options_text(f.listen, "FERMATA_LISTEN");
 	c.relay = f.relay;
+	c.listen = f.relay ? NULL : options_text(f.listen, "FERMATA_LISTEN");
 	c.linger = f.linger || f.foreground;
 	c.ready_fd = f.ready ? atoi(f.ready) : -1;
 	snprintf(by_name, sizeof(by_name), "fermata-%s", c.job);

@@ -99,15 +99,13 @@ static void relayed_hello(struct conn *k, const uint8_t *data, uint32_t length)
 
 static void relayed_open(struct conn *k, const struct tunnel_frame *f)
 {
-	struct conn *channel;
+	struct conn *channel = connection_make_relayed(k, f->channel, (pid_t)f->value);
 
-	if (tunnel_channel(k, f->channel) || tunnel_channel_set(k, f->channel, NULL) < 0) {
-		connection_broken(k);
+	if (channel && tunnel_channel_set(k, f->channel, channel) == 0)
 		return;
-	}
-	channel = connection_make_relayed(k, f->channel, (pid_t)f->value);
-	if (!channel || tunnel_channel_set(k, f->channel, channel) < 0)
-		connection_broken(k);
+	if (channel)
+		connection_close(channel);
+	connection_broken(k);
 }
 
 static void relayed_looked(struct conn *channel, const struct tunnel_frame *f, const uint8_t *data)

@@ -278,9 +278,10 @@ static void test_damaged(void **state)
 {
 	struct tunnel_frame huge = { .kind = TUNNEL_DATA, .length = TUNNEL_DATA_MAX + 1 };
 	static const uint32_t lengths[] = { 0, MAC, 65536 + MAC + 1, ~0u };
+	static const uint32_t channels[] = { CHANNEL, CHANNEL + 0x10000, 0x10000 };
+	struct link agent, command;
 	uint8_t record[256];
 	struct conductor c;
-	struct link agent;
 	struct relay r;
 	size_t size;
 
@@ -308,13 +309,15 @@ static void test_damaged(void **state)
 	prove(&c, &r); /* before HELLO */
 	open_member(&r, CHANNEL, 20);
 	expect_end(&r);
-	join(&c, &r, "beta"); /* a channel twice, and one that cannot be */
-	say(&r, TUNNEL_OPEN, CHANNEL, 1, NULL, 0);
-	say(&r, TUNNEL_OPEN, CHANNEL, 1, NULL, 0);
-	expect_end(&r);
-	join(&c, &r, "beta");
-	say(&r, TUNNEL_OPEN, 0x10000, 1, NULL, 0);
-	expect_end(&r);
+	for (size_t i = 0; i < ARRAY_SIZE(channels); i++) { /* a channel twice, one in the other's slot, one that cannot be */
+		join(&c, &r, "beta");
+		say(&r, TUNNEL_OPEN, CHANNEL, 1, NULL, 0);
+		say(&r, TUNNEL_OPEN, channels[i], 1, NULL, 0);
+		expect_end(&r);
+	}
+	command_open(&c, &command); /* nobody is left half-open */
+	command_checkpoint(&command, &agent, 1);
+	link_close(&command);
 	assert_int_equal(processes(&c), 1);
 	finish(&c, &agent);
 }
