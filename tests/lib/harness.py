@@ -60,16 +60,19 @@ def has_threads(pid):
 
 
 def descendants(zombies=False):
-    """Pids below this process, parents first."""
-    parent = {}
+    """Pids below this process, parents first. What a dead one had is still below it, until the kernel has given it to another."""
+    parent, dead = {}, set()
     for entry in os.listdir('/proc'):
         stat = read_stat(entry) if entry.isdigit() else None
-        if stat and (zombies or stat[1] not in 'ZX' or has_threads(entry)):
-            parent[int(entry)] = stat[0]
+        if not stat:
+            continue
+        parent[int(entry)] = stat[0]
+        if stat[1] in 'ZX' and not has_threads(entry):
+            dead.add(int(entry))
     found = [os.getpid()]
     for pid in found:
         found += [child for child, above in parent.items() if above == pid]
-    return found[1:]
+    return [pid for pid in found[1:] if zombies or pid not in dead]
 
 
 RESERVED = {}
