@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/log.h"
+
 struct dirent_raw {
 	uint64_t ino;
 	int64_t off;
@@ -105,6 +107,17 @@ long raw_read_file(const char *path, char *buf, size_t size)
 		return -EFBIG;
 	buf[have] = 0;
 	return (long)have;
+}
+
+char raw_process_state(int pid)
+{
+	char path[32], text[1024];
+	const char *name_end;
+
+	fm_format(path, sizeof(path), "/proc/%d/stat", pid);
+	if (raw_read_file(path, text, sizeof(text)) < 0 || !(name_end = strrchr(text, ')')) || name_end[1] != ' ')
+		return 0;
+	return name_end[2];
 }
 
 int raw_dir_each(const char *path, int (*fn)(const char *name, void *arg), void *arg)

@@ -107,6 +107,9 @@ int raw_pwrite_all(int fd, const void *buf, size_t n, uint64_t off);
 /* Reads the whole of a small file (of /proc, say) into @buf and ends it with a NUL. The length, -errno, or -EFBIG. */
 long raw_read_file(const char *path, char *buf, size_t size);
 
+/* What the kernel says that process @pid does: 'R', 'S', 'T' stopped, 't' held by a debugger, 'Z' ended, ..; 0: there is none. */
+char raw_process_state(int pid);
+
 /* Calls @fn with the name of each entry of a directory, "." and ".." left out; stops at the first non-zero answer. */
 int raw_dir_each(const char *path, int (*fn)(const char *name, void *arg), void *arg);
 

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/macro.h"
+#include "base/sys.h"
 #include "cli/cli.h"
 #include "cli/restart.h"
 
@@ -127,18 +128,11 @@ static int open_namespace(pid_t init, const char *name)
 static void await_stop(pid_t pid)
 {
 	const struct timespec pause = { .tv_nsec = 1000000 };
-	char path[64], line[256], state;
-	FILE *f;
+	char state;
 
 	do {
 		nanosleep(&pause, NULL);
-		state = 0;
-		snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-		f = fopen(path, "re");
-		while (f && !state && fgets(line, sizeof(line), f))
-			sscanf(line, "State: %c", &state);
-		if (f)
-			fclose(f);
+		state = raw_process_state(pid);
 	} while (state && !strchr("TtZX", state));
 }
 

@@ -93,21 +93,6 @@ static const char *program_fault(pid_t pid, uint64_t silent_ns)
 	return fault && !program_has_agent(pid) ? fault : NULL;
 }
 
-/* Is it stopped, by a signal ('T') or a debugger ('t')? */
-static char program_state(pid_t pid)
-{
-	char path[64], line[256], state = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	f = fopen(path, "re");
-	while (f && !state && fgets(line, sizeof(line), f))
-		sscanf(line, "State: %c", &state);
-	if (f)
-		fclose(f);
-	return state;
-}
-
 /* The name that it has now: what was noted is that of before. */
 static void program_name(pid_t pid, const char *noted, char *ret, size_t size)
 {
@@ -130,7 +115,7 @@ static void program_name(pid_t pid, const char *noted, char *ret, size_t size)
 
 int silent_look(pid_t pid, const char *noted, uint64_t silent_ns, char *ret, size_t size)
 {
-	char name[16], state = program_state(pid);
+	char name[16], state = raw_process_state(pid);
 	const char *fault;
 
 	program_name(pid, noted, name, sizeof(name));

@@ -313,8 +313,8 @@ struct member *member_find(struct coordinator *c, uint32_t host, uint32_t pid);
 void member_welcome(struct member *m);
 void member_welcome_waiting(struct coordinator *c);
 void member_kill_all(struct coordinator *c);
-/* Ends the process behind a connection of this host. */
-void member_kill_behind(const struct conn *k, pid_t pid);
+/* Ends the process behind a connection of this host; @name: for the log. */
+void member_kill_behind(const struct conn *k, pid_t pid, const char *name);
 void member_name(const struct member *m, char *buf, size_t size);
 
 /* conduct.c */

@@ -223,13 +223,13 @@ void member_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t
 }
 
 /* The connection still stands once the pidfd is open: so it names the member and not a later process of that number. */
-void member_kill_behind(const struct conn *k, pid_t pid)
+void member_kill_behind(const struct conn *k, pid_t pid, const char *name)
 {
 	struct pollfd p = { .fd = k->fd, .events = POLLRDHUP };
 	int fd;
 
 	if (pid <= 1) {
-		log_error("a process cannot be ended: it is in a pid namespace that is not seen from here");
+		log_error("%s cannot be ended: it is in a pid namespace that is not seen from here", name);
 		return;
 	}
 	fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -247,11 +247,13 @@ void member_kill_behind(const struct conn *k, pid_t pid)
 void member_kill_all(struct coordinator *c)
 {
 	struct member *m;
+	char name[128];
 
 	list_each(m, &c->members, node) {
+		member_name(m, name, sizeof(name));
 		if (m->conn->relay)
 			tunnel_send(m->conn->relay, TUNNEL_KILL, m->conn->channel, 0, NULL, 0);
 		else
-			member_kill_behind(m->conn, m->kill_pid);
+			member_kill_behind(m->conn, m->kill_pid, name);
 	}
 }

@@ -182,7 +182,7 @@ static void relay_channel(struct conn *k, const struct tunnel_frame *f, const ui
 		connection_shutdown(k);
 		break;
 	case TUNNEL_KILL:
-		member_kill_behind(k, k->sender);
+		member_kill_behind(k, k->sender, "a process of this host");
 		break;
 	case TUNNEL_LOOK:
 		relay_look(k, f->value);
@@ -236,7 +236,7 @@ static void relay_lost(struct coordinator *c, int error)
 	}
 	log_warn("the coordinator at %s is not to be reached: the programs here are ended, for the job comes back elsewhere", c->options->relay);
 	list_each(k, &c->conns, node)
-		member_kill_behind(k, k->sender);
+		member_kill_behind(k, k->sender, "a process of this host");
 }
 
 void relay_closed(struct conn *k)
