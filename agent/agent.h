@@ -142,12 +142,20 @@ void agent_restarted(void); /* the checkpoint thread comes back to life; never f
 void host_init(void);	   /* in the constructor, in front of environment_init */
 void host_restarted(void); /* before the coordinator is met */
 
+/* ---- begun.c ---- */
+void begun_init(void); /* in the constructor, in front of environment_init */
+void begun_restarted(void); /* while the threads have what they have from `fermata restart`; before environment_restarted */
+bool begun_filter_begin(void); /* before a call that adds a filter; behind one that did not: failed, with the answer */
+void begun_filter_failed(bool noted);
+int begun_refuse(void); /* before the threads are stopped: 0, or -errno: filters of its own */
+
 /* ---- environment.c ---- */
 void environment_init(void); /* in the constructor, before the program could change its environment */
 void environment_restarted(void);
 char *environment_entry(char *entry); /* as a program that is begun now has to get it */
 const char *environment_find(const char *name); /* the program's entry, or, if it has removed that, the one that it began with; NULL */
-const char *environment_host(void);   /* the entry that every such program has to have */
+const char *environment_host(void);   /* the entries that every such program has to have */
+const char *environment_begun(void);
 
 /* ---- limits.c ---- */
 void limits_note(void);	     /* QUIESCE */
@@ -181,6 +189,9 @@ void wrap_inotify_forked(void);
 bool wrap_timer_any(void); /* the program has made one */
 void wrap_timer_forked(void);
 long wrap_timer_syscall(long nr, const long *args);
+
+/* ---- wrap_prctl.c ---- */
+long wrap_prctl_syscall(long nr, const long *args);
 
 /* ---- wrap_mqueue.c ---- */
 void wrap_mqueue_forked(void);

@@ -5,7 +5,7 @@
  * by itself (system, popen) gets environ: there they are written over the former ones, where these still lie as the kernel had laid them on the stack, and are as
  * long. Entries that the program has made since are its own: it may free them.
  *
- * Of which host of the job they are (host.c) is put in its place in any life.
+ * Of which host of the job they are (host.c), and what the job was begun with (begun.c), is put in its place in any life.
  *
  * Owns the entries. They are written in the constructor, or while the program stands still.
  */
@@ -14,20 +14,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/begun.h"
 #include "base/host_id.h"
 
 #define ROOM (16 + sizeof(agent.jobdir))
 
-enum { JOBDIR, RDMA, HOST };
+enum { JOBDIR, RDMA, HOST, BEGUN };
 
 static struct entry {
 	const char *name; /* with its = */
 	char now[ROOM];
 	char *first; /* where the kernel laid it; NULL: there was none */
 	size_t length;
-} entries[] = { { .name = "FERMATA_JOBDIR=" }, { .name = "FERMATA_RDMA=" }, { .name = HOST_ID_VARIABLE } };
+} entries[] = { { .name = "FERMATA_JOBDIR=" }, { .name = "FERMATA_RDMA=" }, { .name = HOST_ID_VARIABLE }, { .name = BEGUN_VARIABLE } };
 
-_Static_assert(ROOM >= HOST_ID_ENTRY, "FERMATA_HOST");
+_Static_assert(ROOM >= HOST_ID_ENTRY && ROOM >= BEGUN_ENTRY, "FERMATA_HOST, FERMATA_BEGUN");
 
 static char *const *initial; /* what the kernel has laid: still there when the program clears its environment */
 
@@ -47,6 +48,8 @@ static void note_host(void)
 {
 	host_id_entry(entries[HOST].now, agent.part, agent.host);
 	put_in_place(&entries[HOST]);
+	begun_entry(entries[BEGUN].now, fermata_begun());
+	put_in_place(&entries[BEGUN]);
 }
 
 void environment_init(void)
@@ -78,7 +81,7 @@ const char *environment_find(const char *name)
 char *environment_entry(char *entry)
 {
 	for (struct entry *e = entries; e < entries + ARRAY_SIZE(entries); e++)
-		if ((agent.generation || e == &entries[HOST]) && is_of(entry, e))
+		if ((agent.generation || e >= &entries[HOST]) && is_of(entry, e))
 			return e->now;
 	return entry;
 }
@@ -86,6 +89,11 @@ char *environment_entry(char *entry)
 const char *environment_host(void)
 {
 	return entries[HOST].now;
+}
+
+const char *environment_begun(void)
+{
+	return entries[BEGUN].now;
 }
 
 void environment_restarted(void)

@@ -230,6 +230,7 @@ __attribute__((constructor)) static void agent_main(void)
 	if (copy_env(agent.rdma, sizeof(agent.rdma), "FERMATA_RDMA") < 0)
 		memcpy(agent.rdma, "auto", 5);
 	host_init();
+	begun_init();
 	environment_init();
 	wrap_undo_init();
 	pthread_atfork(fork_prepare, fork_parent, fork_child);

@@ -28,6 +28,7 @@ static int connect_again(void)
 	if (agent.restart.rdma[0])
 		memcpy(agent.rdma, agent.restart.rdma, sizeof(agent.rdma));
 	host_restarted();
+	begun_restarted();
 	environment_restarted();
 	fdpass_job(agent.jobdir, (int)agent.pid);
 	fm_format(path, sizeof(path), "%s/key", agent.jobdir);

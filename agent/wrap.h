@@ -94,6 +94,8 @@
 	X(mqd_t, mq_open, (const char *, int, ...))                                                                \
 	X(int, mq_unlink, (const char *))                                                                          \
 	X(int, mq_notify, (mqd_t, const struct sigevent *))                                                        \
+	/* filters of system calls (begun.c) */                                                                   \
+	X(int, prctl, (int, ...))                                                                                  \
 	/* the device's threads (device_thread.c, device_pthread.c) */                                             \
 	X(int, clone, (int (*)(void *), void *, int, void *, ...))                                                 \
 	X(int, pthread_create, (pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))                   \

@@ -18,6 +18,7 @@
 #include "agent/exec_remote.h"
 #include "agent/libc.h"
 #include "agent/wrap.h"
+#include "base/begun.h"
 #include "base/host_id.h"
 
 #define EXTRA 12
@@ -50,7 +51,8 @@ static void make_env(char *const *env, char **out, char *preload, size_t preload
 	size_t n = 0;
 
 	for (; env && *env; env++) {
-		if (!strncmp(*env, "FERMATA_FD=", 11) || !strncmp(*env, "FERMATA_UNDO=", 13) || !strncmp(*env, HOST_ID_VARIABLE, sizeof(HOST_ID_VARIABLE) - 1))
+		if (!strncmp(*env, "FERMATA_FD=", 11) || !strncmp(*env, "FERMATA_UNDO=", 13) || !strncmp(*env, HOST_ID_VARIABLE, sizeof(HOST_ID_VARIABLE) - 1) ||
+		    !strncmp(*env, BEGUN_VARIABLE, sizeof(BEGUN_VARIABLE) - 1))
 			continue;
 		if (!strncmp(*env, "LD_PRELOAD=", 11) && !strstr(*env, "libfermata.so")) {
 			fm_format(preload, preload_size, "LD_PRELOAD=%s/libfermata.so:%s", agent.libdir, *env + 11);
@@ -69,6 +71,7 @@ static void make_env(char *const *env, char **out, char *preload, size_t preload
 		}
 	}
 	out[n++] = (char *)environment_host();
+	out[n++] = (char *)environment_begun();
 	if (*fd_entry)
 		out[n++] = (char *)fd_entry;
 	if (*undo_entry)

@@ -128,6 +128,8 @@ EXPORT long syscall(long nr, ...)
 	va_end(ap);
 	if (unlikely(nr == SYS_timer_create || nr == SYS_timer_settime) && agent.active)
 		return wrap_timer_syscall(nr, a);
+	if (unlikely(nr == SYS_seccomp || nr == SYS_prctl))
+		return wrap_prctl_syscall(nr, a);
 	timeout = timeout_of(nr, a);
 	if (likely(!timeout))
 		return real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);

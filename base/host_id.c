@@ -52,8 +52,7 @@ void host_id_entry(char *entry, uint64_t part, const char *name)
 	fm_format(entry, HOST_ID_ENTRY, HOST_ID_VARIABLE "%016lx:%016lx:%s", (unsigned long)host_id_where(), (unsigned long)part, name);
 }
 
-/* Behind the digits and the colon, or NULL. */
-static const char *take_number(const char *at, uint64_t *ret)
+const char *host_id_digits(const char *at, uint64_t *ret)
 {
 	*ret = 0;
 	for (int i = 0; i < DIGITS; i++, at++) {
@@ -61,7 +60,14 @@ static const char *take_number(const char *at, uint64_t *ret)
 			return NULL;
 		*ret = *ret << 4 | (uint64_t)(*at <= '9' ? *at - '0' : *at - 'a' + 10);
 	}
-	return *at == ':' ? at + 1 : NULL;
+	return at;
+}
+
+/* Behind the digits and the colon, or NULL. */
+static const char *take_number(const char *at, uint64_t *ret)
+{
+	at = host_id_digits(at, ret);
+	return at && *at == ':' ? at + 1 : NULL;
 }
 
 int host_id_take(const char *value, uint64_t *ret_part, char ret_name[HOST_ID_NAME])

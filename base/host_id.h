@@ -24,3 +24,5 @@ void host_id_node(char name[HOST_ID_NAME]); /* the machine's node name now */
 void host_id_entry(char *entry, uint64_t part, const char *name); /* HOST_ID_ENTRY bytes */
 /* 0, or -EINVAL: @value, what stands behind the =, is damaged or was made elsewhere. */
 int host_id_take(const char *value, uint64_t *ret_part, char ret_name[HOST_ID_NAME]);
+/* Behind the 16 digits, or NULL: they are none. */
+const char *host_id_digits(const char *at, uint64_t *ret);

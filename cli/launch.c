@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/begun.h"
 #include "base/fault.h"
 #include "base/host_id.h"
 #include "base/log.h"
@@ -199,6 +200,18 @@ static int launch_host(void)
 	return setenv("FERMATA_HOST", entry + sizeof(HOST_ID_VARIABLE) - 1, 1);
 }
 
+/* What a process of the job launches is begun by the job: it has what that was begun with from it. */
+static int launch_begun(void)
+{
+	char entry[BEGUN_ENTRY];
+	struct begun b;
+
+	if (begun_take(getenv("FERMATA_BEGUN"), &b) < 0)
+		begun_note(&b);
+	begun_entry(entry, &b);
+	return setenv("FERMATA_BEGUN", entry + sizeof(BEGUN_VARIABLE) - 1, 1);
+}
+
 static int launch_environment(const struct job *job, const char *agent, const char *libdir, int fd)
 {
 	char number[16], shim[JOB_PATH_MAX];
@@ -214,6 +227,7 @@ static int launch_environment(const struct job *job, const char *agent, const ch
 	r |= setenv("FERMATA_RDMA", job->rdma, 1);
 	r |= setenv("UCX_UD_TIMEOUT", "31536000s", 0); /* who was away until a restart is not dead (agent/ucx_clock.c) */
 	r |= launch_host();
+	r |= launch_begun();
 	return r ? -ENOMEM : 0;
 }
 

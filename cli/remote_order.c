@@ -28,7 +28,7 @@ struct order_head {
 };
 _Static_assert(sizeof(struct order_head) == 120, "order_head");
 
-static const char *const order_never[] = { "FERMATA_APART=", "FERMATA_FD=", "FERMATA_UNDO=", "FERMATA_JOBDIR=", "FERMATA_JOB=", "FERMATA_HOST=", "FERMATA_LIBDIR=",
+static const char *const order_never[] = { "FERMATA_APART=", "FERMATA_FD=", "FERMATA_UNDO=", "FERMATA_JOBDIR=", "FERMATA_JOB=", "FERMATA_HOST=", "FERMATA_BEGUN=", "FERMATA_LIBDIR=",
 					   "FERMATA_COORDINATOR=", "FERMATA_LISTEN=", "FERMATA_FAULT=" };
 
 static bool order_takes(const char *entry)

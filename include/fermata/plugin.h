@@ -236,6 +236,9 @@ uint32_t fermata_init_pid(void);
 int fermata_in_capsule(void); /* 1: restarted in namespaces of its own: what its IPC namespace has is the job's */
 /* 1 inside a process that runs under a coordinator; 0: loaded, but no job (wrappers then pass through). */
 int fermata_active(void);
+/* What the job's programs have from whoever began it or restarts it: base/begun.h. */
+struct begun;
+const struct begun *fermata_begun(void);
 /* What `launch --rdma` said: "auto", "system" or "soft". */
 const char *fermata_option_rdma(void);
 

@@ -5,13 +5,17 @@
  */
 #include "feature.h"
 
+#include <linux/filter.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <linux/seccomp.h>
 #include <mqueue.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -44,7 +48,7 @@ static int stale_epoll(void)
 	return set;
 }
 
-static int set;
+static int set = -1;
 static pid_t helper;
 static char part[32], queue[32], what[128]; /* what: that the refusal has to say, where it is not "fd N" */
 
@@ -114,10 +118,73 @@ static int unread_netlink(void)
 	return fd;
 }
 
+/* One that allows everything: what is in it nobody can tell. Past the wrappers where @raw. */
+static void make_filter(int raw)
+{
+	struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	struct sock_fprog program = { 1, &allow };
+	long r;
+
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	if (!raw) {
+		CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+		return;
+	}
+	__asm__ volatile("syscall" : "=a"(r) : "a"(317L /* seccomp */), "D"((long)SECCOMP_SET_MODE_FILTER), "S"(0L), "d"(&program) : "rcx", "r11", "memory");
+	CHECK(r == 0);
+}
+
+static void name_filter(pid_t pid)
+{
+	snprintf(what, sizeof(what), "process %d has a seccomp filter of its own", pid);
+}
+
+/* In a thread that is not the first. */
+static void *filtered(void *ready)
+{
+	make_filter(0);
+	pthread_barrier_wait(ready);
+	for (;;)
+		pause();
+	return NULL;
+}
+
+static int filtered_thread(void)
+{
+	pthread_barrier_t ready;
+	pthread_t t;
+
+	CHECK(pthread_barrier_init(&ready, NULL, 2) == 0 && pthread_create(&t, NULL, filtered, &ready) == 0);
+	pthread_barrier_wait(&ready);
+	name_filter(getpid());
+	return 0;
+}
+
+/* Made behind everybody's back, and carried over an exec. */
+static int filtered_child(void)
+{
+	int ends[2];
+	char c;
+
+	CHECK(pipe2(ends, O_CLOEXEC) == 0);
+	helper = fork();
+	CHECK(helper >= 0);
+	if (helper == 0) {
+		make_filter(1);
+		execlp("sleep", "sleep", "1000", NULL);
+		_exit(1);
+	}
+	CHECK(close(ends[1]) == 0 && read(ends[0], &c, 1) == 0 && close(ends[0]) == 0);
+	name_filter(helper);
+	return 0;
+}
+
 static void remove_all(void)
 {
 	if (helper)
-		CHECK(kill(helper, SIGKILL) == 0 && waitpid(helper, NULL, 0) == helper && semctl(set, 0, IPC_RMID) == 0);
+		CHECK(kill(helper, SIGKILL) == 0 && waitpid(helper, NULL, 0) == helper);
+	if (set >= 0)
+		CHECK(semctl(set, 0, IPC_RMID) == 0);
 	if (*queue)
 		CHECK(mq_unlink(queue) == 0);
 	if (*part)
@@ -140,6 +207,10 @@ static int make(const char *kind)
 		return thread_notified();
 	if (strcmp(kind, "struck_semaphore") == 0)
 		return struck_semaphore();
+	if (strcmp(kind, "filter_thread") == 0)
+		return filtered_thread();
+	if (strcmp(kind, "filter_child") == 0)
+		return filtered_child();
 	feature_fail("unknown kind %s", kind);
 }
 

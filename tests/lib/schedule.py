@@ -27,7 +27,7 @@ SPECIAL_MODES = {
     'verbs_late': 'continue,restart,rounds,random',
     'verbs_mesh': 'continue,restart,rounds,random',
 }
-REFUSED = ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'thread_notified', 'netlink', 'lease']
+REFUSED = ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'thread_notified', 'netlink', 'lease', 'filter_thread', 'filter_child']
 # Kept by an IPC namespace: without one a restart refuses them, and so messages under way that bear the pid of another process.
 REFUSED_WITHOUT = ['semaphores', 'message_queues', 'posix_queues', 'sysv_memory', 'sparse_shared', 'struck_semaphore', 'thread_notified', 'unix_datagrams']
 # Run by root and in a bare user namespace as well.

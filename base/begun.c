@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See begun.h. No state. */
+#include "base/begun.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/host_id.h"
+#include "base/log.h"
+#include "base/sys.h"
+
+#define STATUS_SIZE 4096
+
+/* Of the processors' numbers: how many bytes a kernel has for the set is not part of it. */
+uint64_t begun_cpus(const uint8_t *mask, size_t length)
+{
+	uint64_t h = 0xcbf29ce484222325u;
+
+	for (size_t cpu = 0; cpu < length * 8; cpu++)
+		if (mask[cpu / 8] & 1u << cpu % 8)
+			h = (h ^ (cpu + 1)) * 0x100000001b3u; /* FNV-1a */
+	return h;
+}
+
+uint64_t begun_scheduling(const struct begun_attributes *a)
+{
+	return a->policy | (a->flags & 1 /* SCHED_FLAG_RESET_ON_FORK */) << 15 | (uint64_t)a->priority << 16;
+}
+
+/* That of sched_getattr is 0 with the policies that do not look at it. */
+int begun_nice(uint32_t tid)
+{
+	long r = RAW2(SYS_getpriority, PRIO_PROCESS, tid);
+
+	return r < 0 ? 0 : (int)(20 - r);
+}
+
+static uint64_t number_behind(const char *text, const char *name)
+{
+	const char *at = strstr(text, name);
+	uint64_t v = 0;
+
+	if (!at)
+		return UINT64_MAX;
+	at += strlen(name);
+	for (at += strspn(at, " \t"); *at >= '0' && *at <= '9'; at++)
+		v = v * 10 + (uint64_t)(*at - '0');
+	return v;
+}
+
+uint64_t begun_filters(const char *path)
+{
+	char text[STATUS_SIZE];
+	uint64_t n;
+
+	if (raw_read_file(path, text, sizeof(text)) < 0)
+		return 0;
+	n = number_behind(text, "\nSeccomp_filters:");
+	if (n == UINT64_MAX)
+		n = number_behind(text, "\nSeccomp:") + 1 > 1; /* none, or a mode */
+	return n;
+}
+
+void begun_note(struct begun *ret)
+{
+	struct begun_attributes a = { 0 };
+	uint8_t mask[BEGUN_CPUS_MAX];
+	long n = RAW3(SYS_sched_getaffinity, 0, sizeof(mask), mask);
+
+	RAW4(SYS_sched_getattr, 0, &a, sizeof(a), 0);
+	*ret = (struct begun){ begun_cpus(mask, n > 0 ? (size_t)n : 0), begun_scheduling(&a), begun_nice(0), begun_filters("/proc/thread-self/status") };
+}
+
+void begun_entry(char *entry, const struct begun *b)
+{
+	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)host_id_where(), (unsigned long)b->cpus,
+		  (unsigned long)b->scheduling, (unsigned long)b->nice, (unsigned long)b->filters);
+}
+
+int begun_take(const char *value, struct begun *ret)
+{
+	uint64_t n[5];
+
+	for (size_t i = 0; i < 5; i++)
+		if (!value || !(value = host_id_digits(value, &n[i])) || *value != (i < 4 ? ':' : 0))
+			return -EINVAL;
+		else
+			value++;
+	if (n[0] != host_id_where())
+		return -EINVAL;
+	*ret = (struct begun){ n[1], n[2], (int64_t)n[3], n[4] };
+	return 0;
+}

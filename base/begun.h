@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a job's programs have from whoever began it, or restarts it: where they may run and how, and what filters their system calls. What a program has set itself is what
+ * differs from that, and only that is the program's own at a restart: a batch system gives a restart other processors than it gave the launch. In the environment of what they begin:
+ *
+ *   FERMATA_BEGUN=<where: 16 hex digits>:<cpus: 16>:<class: 16>:<nice: 16>:<filters: 16>
+ *
+ * As FERMATA_HOST (host_id.h) it is true only where it was made.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define BEGUN_VARIABLE "FERMATA_BEGUN="
+#define BEGUN_ENTRY (sizeof(BEGUN_VARIABLE) + 5 * 17)
+#define BEGUN_CPUS_MAX 1024u /* bytes: more than any kernel has */
+
+struct begun {
+	uint64_t cpus;	     /* a number of the set of processors */
+	uint64_t scheduling; /* begun_scheduling() */
+	int64_t nice;
+	uint64_t filters; /* of seccomp */
+};
+
+struct begun_attributes { /* struct sched_attr of sched_getattr(2), as it is since Linux 3.14 */
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime, deadline, period;
+};
+
+uint64_t begun_cpus(const uint8_t *mask, size_t length);
+/* Policy, whether children get the normal one, priority; 0: the normal one. */
+uint64_t begun_scheduling(const struct begun_attributes *a);
+int begun_nice(uint32_t tid); /* 0: the caller's */
+/* How many filters @path, a status of /proc, tells of; before Linux 5.9 one stands for any number. */
+uint64_t begun_filters(const char *path);
+
+void begun_note(struct begun *ret); /* what the calling thread has */
+void begun_entry(char *entry, const struct begun *b); /* BEGUN_ENTRY bytes */
+/* 0, or -EINVAL: @value, what stands behind the =, is damaged or was made elsewhere. */
+int begun_take(const char *value, struct begun *ret);
