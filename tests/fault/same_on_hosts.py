@@ -126,6 +126,7 @@ def main():
     unix_far.close()
     put = [lambda d: os.write(to_pipe.w, d), tcp.sendall, unix.sendall, near.send]
     get = [from_pipe, tcp, unix, near]
+    progress = open('progress', 'ab', buffering=0)  # open all the time: each checkpoint saves as many files
     n = 0
     os.write(1, b'ready\n')
     while not os.path.exists('finish'):
@@ -142,8 +143,7 @@ def main():
                 check(f'memory {kind}', bytes(m[:100]), message('parent', n)[:100])
                 check(f'memory {kind}', bytes(m[100:200]), message('child', n)[:100])
         os.write(log, HOST + b'\n')
-        with open('progress', 'ab') as progress:
-            progress.write(b'.')
+        progress.write(b'.')
         n += 1
     os.close(to_pipe.w)
     status = os.wait()[1]
