@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The program of doc/tutorial-debugging.md: four processes pass a token round a ring, over RDMA, and each checks that it comes in order.
- * One of them counts in too few bits, so it is right for 262,143 rounds.
+ * One of them counts in too few bits, so it is right for 65,535 rounds.
  */
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -131,7 +131,7 @@ static void run(void)
 {
 	uint64_t round = 0;
 	struct {
-		uint32_t short_round : 18;
+		uint32_t short_round : 16;
 	} count = { 0 };
 
 	expect_token();
