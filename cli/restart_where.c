@@ -66,8 +66,10 @@ static int take_line(struct reading *f, char *line)
 	machine = machine ? machine : name;
 	if (machine[0] == '-')
 		return refuse(f, "not a machine: ", machine);
-	f->where[host].machine = is_here(machine) ? NULL : strdup(machine);
-	return 0;
+	if (is_here(machine))
+		return 0;
+	f->where[host].machine = strdup(machine);
+	return f->where[host].machine ? 0 : refuse(f, "no memory left for ", machine);
 }
 
 static int check_named(const struct reading *f)

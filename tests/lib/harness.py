@@ -29,7 +29,7 @@ class Skip(Exception):
     pass
 
 
-def wait_for(condition, what, limit=None, period=0.002):
+def wait_for(condition, what, limit=None, period=0.005):
     """Until @condition() is true; its value. A Failure that says @what after @limit seconds."""
     end = time.monotonic() + (limit or LIMIT)
     while True:
