@@ -25,16 +25,9 @@
 
 #include "agent/agent.h"
 #include "agent/fd_table.h"
+#include "protocol/files.h"
 
 struct content_list content_now, content_before;
-
-struct key {
-	char tag[8]; /* "content" */
-	uint64_t dev, ino;
-};
-struct holder {
-	uint32_t pid, mapped;
-};
 
 static void list_free(struct content_list *l)
 {
@@ -153,8 +146,8 @@ static int note_descriptor(const struct fd_entry *e)
 
 static int publish(const struct content *c)
 {
-	struct key key = { "content", c->record.dev, c->record.ino };
-	struct holder holder = { agent.pid, c->mapped };
+	struct files_key key = { FILES_TAG, c->record.dev, c->record.ino };
+	struct files_holder holder = { agent.pid, c->mapped };
 	struct stat st = { .st_dev = c->record.dev, .st_ino = c->record.ino };
 	int r = fermata_publish(&key, sizeof(key), &holder, sizeof(holder));
 
@@ -181,9 +174,9 @@ int content_drain(void)
 {
 	for (uint32_t i = 0; i < content_now.count; i++) {
 		struct content *c = &content_now.all[i];
-		struct key key = { "content", c->record.dev, c->record.ino };
+		struct files_key key = { FILES_TAG, c->record.dev, c->record.ino };
 		struct stat st = { .st_dev = c->record.dev, .st_ino = c->record.ino };
-		struct holder h;
+		struct files_holder h;
 		const void *value;
 		size_t len;
 

@@ -63,12 +63,20 @@ int job_listen(struct job *job, const char *address, char *ret, size_t size);
 /* The coordinator's status as JSON text, to be freed. */
 int job_status(struct job *job, char **ret_text);
 
+#define OPTIONS_WITH_MAX 16
+
+struct options_with { /* absolute, of directories that are there; none is in another */
+	char *paths[OPTIONS_WITH_MAX];
+	unsigned int count;
+};
+
 struct job_options {
 	const char *name; /* checked by rundir_job_check() */
 	const char *dir;  /* absolute, or NULL: ./fermata-NAME, or that of the job that is joined */
 	const char *compress, *rdma, *files, *on_failure, *on_signal; /* NULL: not given */
 	unsigned int interval, keep, timeout, restarts; /* seconds, number, seconds, number */
 	bool interval_given, keep_given, timeout_given, restarts_given;
+	const struct options_with *with; /* NULL: not given */
 	const char *listen; /* ADDR:PORT for other hosts, or NULL */
 	const char *coordinator; /* ADDR:PORT: the job is at another host, or NULL */
 	const char *restart; /* checkpoint whose processes are expected, or NULL */
@@ -96,6 +104,11 @@ int options_signal_number(const char *name); /* of what options_signal() has mad
 int options_failure(const char *value);
 /* 0, or -EINVAL after it has said what is not supported. */
 int options_check(const char *compress, const char *rdma, const char *files);
+/* options_with.c: 0, or -errno after it has said why not. */
+int options_with_add(struct options_with *w, const char *given);
+int options_with_take(struct options_with *w, const char *path); /* which need not be there: the job has it already */
+int options_with_environment(struct options_with *w); /* where the option was not given */
+int options_with_apart(const struct options_with *w, const char *dir); /* none is in @dir, the job's checkpoints */
 int options_capsule(const char *value); /* of --capsule: 0, or -EINVAL, said */
 
 /* paths.c: where the parts of fermata lie. */

@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/tree.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/rundir.h"
 
@@ -18,13 +19,13 @@ static const char coordinator_help[] =
 	"                           [--compress none] [--rdma auto|system|soft]\n"
 	"                           [--on-failure restart|none] [--restarts N]\n"
 	"                           [--on-signal SIGNAL] [--timeout SECS] [--listen ADDR:PORT]\n"
-	"                           [--foreground]\n"
+	"                           [--with DIR].. [--foreground]\n"
 	"Starts the coordinator of a job by hand. It waits for the job's first process and\n"
 	"leaves with the last one. fermata launch starts one by itself if there is none.\n"
 	"  --foreground   stay in the foreground, messages on standard error\n"
 	"The other options: see fermata launch --help.\n";
 
-enum { OPT_READY = 256, OPT_LINGER, OPT_RESTART, OPT_FILES, OPT_ON_SIGNAL, OPT_ON_FAILURE, OPT_RESTARTS, OPT_LISTEN, OPT_RELAY };
+enum { OPT_READY = 256, OPT_LINGER, OPT_RESTART, OPT_FILES, OPT_ON_SIGNAL, OPT_ON_FAILURE, OPT_RESTARTS, OPT_LISTEN, OPT_RELAY, OPT_WITH };
 
 static const struct option coordinator_long[] = {
 	{ "job", required_argument, NULL, 'j' },	{ "dir", required_argument, NULL, 'd' },
@@ -35,12 +36,14 @@ static const struct option coordinator_long[] = {
 	{ "restarts", required_argument, NULL, OPT_RESTARTS }, { "foreground", no_argument, NULL, 'f' },
 	{ "restart", required_argument, NULL, OPT_RESTART }, { "ready-fd", required_argument, NULL, OPT_READY },
 	{ "listen", required_argument, NULL, OPT_LISTEN }, { "relay", required_argument, NULL, OPT_RELAY },
+	{ "with", required_argument, NULL, OPT_WITH },
 	{ "linger", no_argument, NULL, OPT_LINGER },	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
 
 struct coordinator_flags {
 	const char *job, *dir, *compress, *rdma, *files, *on_failure, *on_signal, *restarts, *interval, *keep, *timeout, *restart, *ready, *listen, *relay;
+	struct options_with with;
 	bool foreground, linger;
 };
 
@@ -67,6 +70,10 @@ static int coordinator_parse(int argc, char **argv, struct coordinator_flags *f)
 		case OPT_READY: f->ready = optarg; break;
 		case OPT_LISTEN: f->listen = optarg; break;
 		case OPT_RELAY: f->relay = optarg; break;
+		case OPT_WITH:
+			if ((f->ready ? options_with_take : options_with_add)(&f->with, optarg) < 0)
+				return CLI_USAGE + 1;
+			break;
 		case OPT_LINGER: f->linger = true; break;
 		case 'h': fputs(coordinator_help, stdout); return CLI_OK + 1;
 		default: fputs(coordinator_help, stderr); return CLI_USAGE + 1;
@@ -80,7 +87,8 @@ static int coordinator_start(const struct coordinator_flags *f, const char *dir,
 	struct job_options o = { .name = c->job, .dir = dir, .compress = c->compress, .rdma = c->rdma, .files = c->files, .on_failure = c->on_failure,
 				 .on_signal = c->on_signal, .restarts = c->restarts, .restarts_given = true,
 				 .interval = c->interval_s, .interval_given = true, .keep = c->keep, .keep_given = true,
-				 .timeout = c->timeout_ms / 1000, .timeout_given = true, .listen = c->listen, .linger = true };
+				 .timeout = c->timeout_ms / 1000, .timeout_given = true, .listen = c->listen, .linger = true,
+				 .with = f->with.count ? &f->with : NULL };
 	struct job job;
 	int r = job_start(&o, &job);
 
@@ -125,6 +133,11 @@ int cmd_coordinator(int argc, char **argv)
 	c.keep = options_number("--keep", options_text(f.keep, "FERMATA_KEEP"), &given);
 	c.timeout_ms = 1000 * options_number("--timeout", options_text(f.timeout, "FERMATA_TIMEOUT"), &given);
 	c.timeout_ms = c.timeout_ms ? c.timeout_ms : 60000;
+	if (!f.relay && options_with_environment(&f.with) < 0)
+		return CLI_USAGE;
+	c.with = (const char *const *)f.with.paths;
+	c.with_count = f.with.count;
+	c.save_directories = tree_save_all;
 	c.restart = f.restart;
 	c.relay = f.relay;
 	c.listen = f.relay ? NULL : options_text(f.listen, "FERMATA_LISTEN");

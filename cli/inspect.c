@@ -285,13 +285,14 @@ static int inspect_image(const char *path, bool verbose, bool json)
 
 static int inspect_checkpoint(const char *path, bool verbose, bool json)
 {
-	json_t *list = json_array(), *o;
+	json_t *list = json_array(), *trees = json_array(), *o;
 	struct image_error e;
 	struct manifest *m;
-	int code = CLI_OK;
+	int code = CLI_OK, one;
 
 	if (manifest_open(path, &m, &e)) {
 		json_decref(list);
+		json_decref(trees);
 		return fault_code(&e, true);
 	}
 	if (!json)
@@ -310,14 +311,17 @@ static int inspect_checkpoint(const char *path, bool verbose, bool json)
 			inspect_text(i, m->images[n].name, verbose);
 		image_free(i);
 	}
+	one = inspect_trees(m, verbose, json ? trees : NULL);
+	code = one ? one : code;
 	if (json) {
-		o = json_pack("{s:s, s:I, s:s, s:s, s:O}", "job", m->job, "checkpoint", (json_int_t)m->checkpoint, "path", m->path,
-			      "time", m->time, "images", list);
+		o = json_pack("{s:s, s:I, s:s, s:s, s:O, s:O}", "job", m->job, "checkpoint", (json_int_t)m->checkpoint, "path", m->path,
+			      "time", m->time, "images", list, "directories", trees);
 		json_dumpf(o, stdout, JSON_INDENT(2));
 		putchar('\n');
 		json_decref(o);
 	}
 	json_decref(list);
+	json_decref(trees);
 	manifest_free(m);
 	return code;
 }

@@ -41,3 +41,7 @@ void inspect_text(const struct image *i, const char *path, bool verbose);
 void inspect_print_sysv(const struct image *i);
 void inspect_print_contents(const struct image *i);
 void inspect_print_resources(const struct image *i);
+
+/* inspect_trees.c: directories; into @list, or in words if it is NULL: 0 or an exit code */
+int inspect_trees(const struct manifest *m, bool verbose, json_t *list);
+json_t *inspect_tree_text(const char *text); /* bytes that are no UTF-8 as ? */

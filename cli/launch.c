@@ -46,6 +46,7 @@ static const char launch_help[] =
 	"  --files WHAT      contents of files open for writing: restore, saved and put back\n"
 	"                    at a restart; check, it refuses if they differ; ignore\n"
 	"                    (default: restore)\n"
+	"  --with DIR        a checkpoint holds what is in DIR, too, as --files says; may be given several times\n"
 	"  --on-failure WHAT restart: when a program that was launched is killed or fails, the job comes back\n"
 	"                    from its newest checkpoint (default: none)\n"
 	"  --restarts N      at most so often (default: 5), and three times from the same checkpoint\n"
@@ -57,11 +58,11 @@ static const char launch_help[] =
 	"  --coordinator ADDR:PORT   where the job listens, at another host: PROGRAM joins it (with --job)\n"
 	"  --no-remote       what is started on other hosts by ssh does not come under the job\n"
 	"Each has an environment variable: FERMATA_JOB, FERMATA_DIR, FERMATA_INTERVAL,\n"
-	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_FILES, FERMATA_ON_FAILURE,\n"
+	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_FILES, FERMATA_WITH=DIR:DIR, FERMATA_ON_FAILURE,\n"
 	"FERMATA_RESTARTS, FERMATA_ON_SIGNAL, FERMATA_TIMEOUT, FERMATA_LISTEN, FERMATA_COORDINATOR,\n"
 	"FERMATA_REMOTE=no; an option beats it.\n";
 
-enum { OPT_COORDINATOR = 256, OPT_LISTEN, OPT_NO_REMOTE };
+enum { OPT_COORDINATOR = 256, OPT_LISTEN, OPT_NO_REMOTE, OPT_WITH };
 
 static const struct option launch_long[] = {
 	{ "job", required_argument, NULL, 'j' },      { "dir", required_argument, NULL, 'd' },
@@ -71,11 +72,12 @@ static const struct option launch_long[] = {
 	{ "files", required_argument, NULL, 'f' },    { "on-signal", required_argument, NULL, 's' },
 	{ "timeout", required_argument, NULL, 't' },  { "coordinator", required_argument, NULL, OPT_COORDINATOR },
 	{ "listen", required_argument, NULL, OPT_LISTEN }, { "no-remote", no_argument, NULL, OPT_NO_REMOTE },
-	{ "help", no_argument, NULL, 'h' }, { 0 },
+	{ "with", required_argument, NULL, OPT_WITH }, { "help", no_argument, NULL, 'h' }, { 0 },
 };
 
 struct launch_flags {
 	const char *job, *dir, *interval, *keep, *compress, *rdma, *files, *on_failure, *restarts, *on_signal, *timeout, *coordinator, *listen;
+	struct options_with with;
 };
 
 /* 0, or an exit status + 1. */
@@ -98,6 +100,10 @@ static int launch_parse(int argc, char **argv, struct launch_flags *f)
 		case 't': f->timeout = optarg; break;
 		case OPT_COORDINATOR: f->coordinator = optarg; break;
 		case OPT_LISTEN: f->listen = optarg; break;
+		case OPT_WITH:
+			if (options_with_add(&f->with, optarg) < 0)
+				return CLI_USAGE + 1;
+			break;
 		case OPT_NO_REMOTE: setenv("FERMATA_REMOTE", "no", 1); break;
 		case 'h': fputs(launch_help, stdout); return CLI_OK + 1;
 		default: fputs(launch_help, stderr); return CLI_USAGE + 1;
@@ -130,7 +136,7 @@ static void launch_default_name(const char *program, char *name, size_t size)
 		 letters[randombytes_uniform(32)], letters[randombytes_uniform(32)]);
 }
 
-static int launch_options(const struct launch_flags *f, const char *program, struct job_options *o, char *name,
+static int launch_options(struct launch_flags *f, const char *program, struct job_options *o, char *name,
 			  size_t name_size, char *dir, size_t dir_size)
 {
 	const char *given = options_text(f->job, "FERMATA_JOB"), *where = options_text(f->dir, "FERMATA_DIR");
@@ -153,6 +159,13 @@ static int launch_options(const struct launch_flags *f, const char *program, str
 		log_error("--dir %s: the path is too long", where);
 		return -EINVAL;
 	}
+	if (options_with_environment(&f->with) < 0)
+		return -EINVAL;
+	if (f->with.count && o->coordinator) {
+		log_error("--with %s: directories are named where the job is begun", f->with.paths[0]);
+		return -EINVAL;
+	}
+	o->with = f->with.count ? &f->with : NULL;
 	o->name = name;
 	o->dir = where ? dir : NULL;
 	o->compress = options_text(f->compress, "FERMATA_COMPRESS");

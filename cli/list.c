@@ -2,6 +2,7 @@
 /* fermata list: the checkpoints in a job's directory. Says what is there; whether it is whole says fermata verify. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -47,6 +48,23 @@ static bool list_parse(const char *name, struct entry *e)
 	return e->complete || (name[0] == '.' && !strcmp(end, ".partial"));
 }
 
+/* And of a directory in it (launch --with). */
+static long long list_size_below(int above, const char *name)
+{
+	int fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	long long bytes = 0;
+	struct dirent *f;
+	struct stat st;
+
+	while (d && (f = readdir(d)))
+		if (!fstatat(fd, f->d_name, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode))
+			bytes += st.st_blocks * 512ll;
+	if (d)
+		closedir(d);
+	return bytes;
+}
+
 static long long list_size(const char *path, size_t *ret_images)
 {
 	DIR *d = opendir(path);
@@ -58,6 +76,8 @@ static long long list_size(const char *path, size_t *ret_images)
 		size_t len = strlen(f->d_name);
 		struct stat st;
 
+		if (!strncmp(f->d_name, "with-", 5))
+			bytes += list_size_below(dirfd(d), f->d_name);
 		if (fstatat(dirfd(d), f->d_name, &st, 0) < 0 || !S_ISREG(st.st_mode))
 			continue;
 		bytes += st.st_blocks * 512ll;

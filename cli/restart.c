@@ -175,6 +175,8 @@ int restart_one(struct restart *r)
 	if (!code)
 		code = restart_files_collect(r);
 	if (!code)
+		code = restart_trees_collect(r);
+	if (!code)
 		code = restart_walk_choose(r);
 	if (!code)
 		code = restart_check(r);

@@ -15,6 +15,7 @@
  *   restart_sysv.c     System V shared memory
  *   restart_ipc.c      System V semaphores and message queues
  *   restart_files.c    contents of files, _put.c puts them back, _outside.c: who else writes to them
+ *   restart_trees.c    directories of launch --with, _put.c puts them back
  *   restart_gate.c     hears the restorers, and holds all until every image is found whole
  *   restart_capsule.c  the namespaces, if there are any
  *   restart_init.c     their process 1
@@ -89,6 +90,8 @@ struct restart {
 	size_t parts, part_rank; /* there can be so many parts; which one of them this is. 0: it is the whole job */
 	const char *files; /* --files, or NULL */
 	struct restart_files *contents;
+	struct restart_trees *trees;
+	struct options_with with; /* the job's */
 	struct manifest *manifest;
 	struct restart_process *processes;
 	size_t count;
@@ -176,6 +179,13 @@ bool restart_files_restores(const struct restart *r);
 int restart_files_settle(struct restart *r, void (*keep_alive)(void *arg), void *arg);
 void restart_files_undo(struct restart *r); /* the restart has failed */
 void restart_files_free(struct restart *r);
+
+/* ---- restart_trees*.c ---- as restart_files*.c, and before these ---- */
+int restart_trees_collect(struct restart *r);
+bool restart_trees_covers(const struct restart *r, const char *path);
+int restart_trees_settle(struct restart *r, void (*keep_alive)(void *arg), void *arg);
+void restart_trees_undo(struct restart *r);
+void restart_trees_free(struct restart *r);
 
 /* ---- restart_vdso.c ---- */
 struct restart_vdso { /* this kernel's */

@@ -57,6 +57,9 @@ void restart_close(struct restart *r)
 		image_free(r->processes[i].image);
 	for (size_t i = 0; i < r->shared_count; i++)
 		close(r->shared[i].fd);
+	restart_trees_free(r);
+	for (unsigned int i = 0; i < r->with.count; i++)
+		free(r->with.paths[i]);
 	restart_files_free(r);
 	free(r->processes);
 	manifest_free(r->manifest);
@@ -154,16 +157,16 @@ static int check_files(const struct restart *r, const struct restart_process *p)
 		const char *path = image_mapping_path(p->image, &m[i]);
 
 		if ((m[i].kind != IMAGE_MAPPING_FILE && m[i].kind != IMAGE_MAPPING_SHARED_FILE) || !strcmp(path, last) ||
-		    restart_files_covers(r, path))
+		    restart_files_covers(r, path) || restart_trees_covers(r, path))
 			continue;
 		bad |= check_mapped_file(p, &m[i]);
 		last = path;
 	}
-	if (access(p->info->exe, X_OK) < 0) {
+	if (!restart_trees_covers(r, p->info->exe) && access(p->info->exe, X_OK) < 0) {
 		warn("process %u: its program %s", p->info->pid, p->info->exe);
 		bad = 1;
 	}
-	if (stat(p->info->cwd, &st) < 0 || access(p->info->cwd, X_OK) < 0) {
+	if (!restart_trees_covers(r, p->info->cwd) && (stat(p->info->cwd, &st) < 0 || access(p->info->cwd, X_OK) < 0)) {
 		warn("process %u: its working directory %s", p->info->pid, p->info->cwd);
 		bad = 1;
 	}

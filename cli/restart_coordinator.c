@@ -30,6 +30,7 @@ int session_start_coordinator(struct session *s)
 		.interval_given = true,
 		.keep_given = true,
 		.timeout_given = r->timeout_ms >= 1000,
+		.with = r->with.count ? &r->with : NULL,
 		.restart = r->checkpoint,
 		.listen = r->hosts_file ? NULL : r->listen, /* there restart_hosts.c says where */
 		.coordinator = r->coordinator,

@@ -2,6 +2,8 @@
 /* What restart_files*.c share: the files whose contents a restart holds against the checkpoint, or puts back. */
 #pragma once
 
+#include <sys/stat.h>
+
 #include "cli/restart.h"
 #include "image/content.h"
 
@@ -35,6 +37,16 @@ struct restart_files {
 
 /* As image_content_copy(), while the coordinator is told that we live. 0 or -errno. */
 int restart_files_copy(struct restart *r, int from, int to, uint64_t size, uint64_t *ret_sum);
+
+/* contents->aside is there from now on: 0 or -errno. */
+int restart_files_make_aside(struct restart *r);
+
+/*
+ * restart_files_outside.c: does a process that is not of the job have a file open for writing that is to be put back? @judge, of each file that somebody has open so (@ours: we
+ * ourselves; @last: nothing will change any more), gives its path if that is in the way. True: yes, and it has been said.
+ */
+typedef const char *restart_outside_judge(struct restart *r, const struct stat *st, bool ours, bool last);
+bool restart_outside_writes(struct restart *r, restart_outside_judge *judge);
 
 /* restart_files_outside.c: of the files that differ, those that somebody else writes to: refused, or left. 0 or an exit code. */
 int restart_files_check_outside(struct restart *r);

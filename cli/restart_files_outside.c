@@ -2,7 +2,7 @@
 /*
  * Of the files that are to be put back, those that a process which is not of the job has open for writing: whoever writes there would go on
  * writing into a file that is not in its place any more. So the restart is refused, with one exception: a file that is a standard output of the
- * job, and ours, or that of whoever started us: that is a log of several, which is left as it is, and the job goes on at its end.
+ * job, and ours, or that of whoever started us: that is a log of several, which is left as it is, and the job goes on at its end. What is in a directory of --with (restart_trees.c) is looked at in the same way.
  *
  * Processes that were killed a moment ago may still be on their way out: they get a second. Owns nothing.
  */
@@ -48,80 +48,88 @@ static struct restart_file *find(struct restart *r, const struct stat *st)
 	return NULL;
 }
 
-static void say(const struct restart_file *f, const char *pid)
+static const char *judge(struct restart *r, const struct stat *st, bool ours, bool last)
 {
-	char path[64], comm[64] = "?";
-	FILE *file;
+	struct restart_file *f = find(r, st);
 
-	snprintf(path, sizeof(path), "/proc/%.20s/comm", pid);
-	file = fopen(path, "re");
-	if (file && fgets(comm, sizeof(comm), file))
-		comm[strcspn(comm, "\n")] = 0;
-	if (file)
-		fclose(file);
-	warnx("%s has changed since the checkpoint, and process %s (%s) has it open for writing: end that, or take the file as it is: "
-	      "--files=ignore", f->path, pid, comm);
+	if (f && f->content->flags & IMAGE_CONTENT_STANDARD && (last || ours)) {
+		f->state = RESTART_FILE_LEFT;
+		return NULL;
+	}
+	return f ? f->path : NULL;
 }
 
-/* 1: refused; @quiet: not said. */
-static int look_at(struct restart *r, const char *pid, bool quiet)
+static void say(const char *file, const char *pid)
+{
+	char path[64], comm[64] = "?";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%.20s/comm", pid);
+	f = fopen(path, "re");
+	if (f && fgets(comm, sizeof(comm), f))
+		comm[strcspn(comm, "\n")] = 0;
+	if (f)
+		fclose(f);
+	warnx("%s has changed since the checkpoint, and process %s (%s) has it open for writing: end that, or take the file as it is: "
+	      "--files=ignore", file, pid, comm);
+}
+
+/* True: refused; said if it is the @last time. */
+static bool look_at(struct restart *r, restart_outside_judge *judge, const char *pid, bool last)
 {
 	char path[64];
+	bool bad = false;
 	struct dirent *e;
 	struct stat st;
-	int bad = 0;
 	DIR *d;
 
 	snprintf(path, sizeof(path), "/proc/%.20s/fd", pid);
 	d = opendir(path);
 	while (d && (e = readdir(d))) {
-		struct restart_file *f;
+		const char *file;
 
-		if (fstatat(dirfd(d), e->d_name, &st, 0) < 0 || !S_ISREG(st.st_mode) || !(f = find(r, &st)) ||
-		    !is_for_writing(pid, e->d_name))
+		if (fstatat(dirfd(d), e->d_name, &st, 0) < 0 || !S_ISREG(st.st_mode) || !is_for_writing(pid, e->d_name) ||
+		    !(file = judge(r, &st, atoi(pid) == getpid(), last)))
 			continue;
-		if (f->content->flags & IMAGE_CONTENT_STANDARD && (!quiet || atoi(pid) == getpid())) {
-			f->state = RESTART_FILE_LEFT;
-			continue;
-		}
-		bad = 1;
-		if (!quiet)
-			say(f, pid);
+		bad = true;
+		if (last)
+			say(file, pid);
 	}
 	if (d)
 		closedir(d);
 	return bad;
 }
 
-static int look_at_all(struct restart *r, bool quiet)
+bool restart_outside_writes(struct restart *r, restart_outside_judge *judge)
 {
-	DIR *d = opendir("/proc");
-	struct dirent *e;
-	int bad = 0;
+	const struct timespec moment = { .tv_nsec = 20000000 };
+	bool bad = true;
 
-	while (d && (e = readdir(d)))
-		if (isdigit((unsigned char)e->d_name[0]))
-			bad |= look_at(r, e->d_name, quiet);
-	if (d)
-		closedir(d);
+	for (int i = 0; bad && i <= PATIENCE; i++) {
+		DIR *d = opendir("/proc");
+		struct dirent *e;
+
+		bad = false;
+		while (d && (e = readdir(d)))
+			if (isdigit((unsigned char)e->d_name[0]))
+				bad |= look_at(r, judge, e->d_name, i == PATIENCE);
+		if (d)
+			closedir(d);
+		if (bad && i < PATIENCE)
+			nanosleep(&moment, NULL);
+	}
 	return bad;
 }
 
 int restart_files_check_outside(struct restart *r)
 {
-	const struct timespec moment = { .tv_nsec = 20000000 };
-	bool any = false;
-	int bad = 1;
+	bool any = false, bad;
 
 	for (size_t n = 0; n < r->contents->count; n++)
 		any |= r->contents->all[n].state == RESTART_FILE_DIFFERS;
-	for (int i = 0; any && bad && i <= PATIENCE; i++) {
-		bad = look_at_all(r, i < PATIENCE);
-		if (bad && i < PATIENCE)
-			nanosleep(&moment, NULL);
-	}
+	bad = any && restart_outside_writes(r, judge);
 	for (size_t n = 0; n < r->contents->count; n++)
 		if (r->contents->all[n].state == RESTART_FILE_LEFT)
 			warnx("%s is left as it is, since others write to it: the job's output goes on at its end", r->contents->all[n].path);
-	return any && bad ? CLI_CANNOT : 0;
+	return bad ? CLI_CANNOT : 0;
 }

@@ -152,7 +152,7 @@ static int stage(struct restart *r, struct restart_file *f)
 /* ---- commit and undo ---- */
 
 /* DIR/newer-N: one of its own for each restart that needs it. */
-static int make_aside(struct restart *r)
+int restart_files_make_aside(struct restart *r)
 {
 	struct restart_files *files = r->contents;
 
@@ -191,7 +191,7 @@ static int rename_aside(struct restart_file *f, const char *stem)
 static int keep_aside(struct restart *r, struct restart_file *f)
 {
 	char stem[PATH_MAX + 64];
-	int err = make_aside(r);
+	int err = restart_files_make_aside(r);
 
 	snprintf(stem, sizeof(stem), "%s%s", r->contents->aside, strrchr(f->path, '/'));
 	if (!err)

@@ -49,5 +49,8 @@ int restart_find(struct restart *r, const char *argument)
 	r->interval_s = m->interval_s;
 	r->keep = m->keep;
 	r->timeout_ms = m->timeout_ms;
+	for (size_t i = 0; i < m->tree_count; i++)
+		if (options_with_take(&r->with, m->trees[i].path) < 0)
+			return CLI_CANNOT;
 	return 0;
 }

@@ -292,6 +292,7 @@ static void end_capsule(struct session *s)
 	if (s->link.fd >= 0)
 		link_send(&s->link, MSG_QUIT, NULL, 0);
 	restart_files_undo(s->restart);
+	restart_trees_undo(s->restart);
 }
 
 static int conduct(struct session *s, double since)
@@ -355,10 +356,15 @@ int restart_run(struct restart *r)
 		code = restart_walk_prepare(r);
 	if (!code)
 		code = session_start_coordinator(&s);
-	if (!code && (code = restart_files_settle(r, session_keep_alive, &s)))
-		end_capsule(&s);
 	if (code)
 		goto out;
+	code = restart_trees_settle(r, session_keep_alive, &s);
+	if (!code)
+		code = restart_files_settle(r, session_keep_alive, &s);
+	if (code) {
+		end_capsule(&s);
+		goto out;
+	}
 	for (size_t i = 0; i < r->count; i++)
 		s.roots += !r->processes[i].parent;
 	if (isatty(STDERR_FILENO) && !r->conducted)

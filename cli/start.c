@@ -51,6 +51,17 @@ static int start_check_number(const char *job, json_t *status, const char *key, 
 	return start_conflict(job, option, has_text, wanted_text);
 }
 
+/* The same directories in the same order. */
+static int start_check_with(const struct job_options *o, json_t *status)
+{
+	json_t *has = json_object_get(status, "with");
+	bool same = o->with && json_array_size(has) == o->with->count;
+
+	for (unsigned int i = 0; same && i < o->with->count; i++)
+		same = !strcmp(json_string_value(json_array_get(has, i)), o->with->paths[i]);
+	return !o->with || same ? 0 : start_conflict(o->name, "--with", json_array_size(has) ? "other directories" : "none", o->with->paths[0]);
+}
+
 /* The coordinator's status, or NULL after it has been said why not. */
 static json_t *start_status(struct job *job)
 {
@@ -122,6 +133,8 @@ static int start_check_options(const struct job_options *o, struct job *job)
 		r = start_check_text(o->name, status, "rdma", o->rdma);
 	if (r == 0)
 		r = start_check_text(o->name, status, "files", o->files);
+	if (r == 0)
+		r = start_check_with(o, status);
 	if (r == 0)
 		r = start_check_number(o->name, status, "interval", o->interval, o->interval_given);
 	if (r == 0)

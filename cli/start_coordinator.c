@@ -17,7 +17,7 @@
 #include "base/sys.h"
 #include "cli/cli.h"
 
-#define START_ARGS_MAX 40
+#define START_ARGS_MAX (40 + 2 * OPTIONS_WITH_MAX)
 #define START_READY_FD 3
 
 struct start_args {
@@ -62,6 +62,8 @@ static int start_args(struct start_args *a, const struct job_options *o)
 		log_error("--dir %s: the path is not valid UTF-8", a->dir);
 		return -EINVAL;
 	}
+	if (o->with && options_with_apart(o->with, a->dir) < 0)
+		return -EINVAL;
 	start_arg(a, "--job", o->name);
 	start_arg(a, "--ready-fd", "3");
 	start_arg(a, "--relay", o->coordinator);
@@ -72,6 +74,8 @@ static int start_args(struct start_args *a, const struct job_options *o)
 	start_arg(a, "--compress", o->compress);
 	start_arg(a, "--rdma", o->rdma);
 	start_arg(a, "--files", o->files);
+	for (unsigned int i = 0; o->with && i < o->with->count; i++)
+		start_arg(a, "--with", o->with->paths[i]);
 	start_arg(a, "--on-failure", o->on_failure);
 	start_arg(a, "--on-signal", o->on_signal);
 	start_arg(a, "--restart", o->restart);

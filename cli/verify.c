@@ -14,7 +14,9 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/inspect.h"
 #include "image/manifest.h"
+#include "image/tree.h"
 
 static const char verify_help[] =
 	"Usage: fermata verify [-v] [--json] CHECKPOINT|IMAGE\n"
@@ -112,23 +114,56 @@ static void check(struct verify *v, const char *name, struct image *i, struct im
 	note(v, name, i, e);
 }
 
-static void note_content(struct verify *v, const struct image *i, const struct image_content *c, const struct image_error *e)
+static void note_content(struct verify *v, const char *name, const char *path, uint64_t bytes, const struct image_error *e)
 {
 	char size[32];
 
-	json_array_append_new(v->contents, json_pack("{s:s, s:s, s:b, s:s}", "name", image_content_name(i, c), "path", image_content_path(i, c),
-						     "whole", e->fault == IMAGE_OK, "text", e->text));
+	json_array_append_new(v->contents, json_pack("{s:s, s:o, s:b, s:s}", "name", name, "path", inspect_tree_text(path), "whole", e->fault == IMAGE_OK, "text",
+						     e->text));
 	v->files++;
 	if (e->fault != IMAGE_OK) {
 		v->bad++;
 		v->code = CLI_DAMAGED;
-		warnx("%s (of %s)", e->text, image_content_path(i, c));
+		warnx("%s (of %s)", e->text, path);
 		return;
 	}
-	v->seen += c->bytes;
-	size_format((double)c->size, size, sizeof(size));
+	v->seen += bytes;
+	size_format((double)bytes, size, sizeof(size));
 	if (v->verbose && !v->json)
-		printf("%s: whole: content of %s, %s\n", image_content_name(i, c), image_content_path(i, c), size);
+		printf("%s: whole: content of %s, %s\n", name, path, size);
+}
+
+/* What it says of files that were open is in the images. */
+static void check_tree(struct verify *v, const struct manifest *m, const struct image_tree *t)
+{
+	char name[64], path[2 * PATH_MAX];
+	struct image_error e;
+
+	for (uint64_t n = 0; n < t->head.count; n++) {
+		if (!(t->entries[n].flags & IMAGE_TREE_SAVED))
+			continue;
+		image_tree_verify(t, m->path, n, &e);
+		snprintf(name, sizeof(name), "%s/%llu", t->name, (unsigned long long)n);
+		snprintf(path, sizeof(path), "%s/%s", t->texts + t->head.root, image_tree_path(t, &t->entries[n]));
+		note_content(v, name, path, t->entries[n].bytes, &e);
+	}
+}
+
+static void check_trees(struct verify *v, const struct manifest *m)
+{
+	for (size_t i = 0; i < m->tree_count; i++) {
+		struct image_tree *t;
+		struct image_error e;
+
+		if (!manifest_tree_open(m, i, &t, &e)) {
+			check_tree(v, m, t);
+			image_tree_free(t);
+			continue;
+		}
+		warnx("%s", e.text);
+		v->bad++;
+		v->code = e.fault == IMAGE_NEWER && !v->code ? CLI_CANNOT : CLI_DAMAGED;
+	}
 }
 
 static void check_contents(struct verify *v, const struct manifest *m, const struct image *i)
@@ -141,7 +176,7 @@ static void check_contents(struct verify *v, const struct manifest *m, const str
 		if (c->kind != IMAGE_CONTENT_SAVED)
 			continue;
 		manifest_content_verify(m, i, c, &e);
-		note_content(v, i, c, &e);
+		note_content(v, image_content_name(i, c), image_content_path(i, c), c->bytes, &e);
 	}
 }
 
@@ -207,6 +242,7 @@ static int verify_checkpoint(struct verify *v, const char *path)
 			check_contents(v, m, i);
 		image_free(i);
 	}
+	check_trees(v, m);
 	r = finish(v, m->path, json_pack("{s:s, s:I}", "job", m->job, "checkpoint", (json_int_t)m->checkpoint));
 	manifest_free(m);
 	return r;

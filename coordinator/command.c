@@ -104,6 +104,8 @@ void command_progress(uv_timer_t *timer)
 		p.bytes_done += m->bytes_done;
 		p.bytes_total += m->bytes_total;
 	}
+	if (c->state == STATE_WRITE)
+		directories_add_progress(c, &p.bytes_done, &p.bytes_total);
 	list_each(k, &c->conns, node)
 		if (k->wait == WAIT_CURRENT)
 			connection_send(k, MSG_CHECKPOINT_PROGRESS, &p, sizeof(p), NULL, 0);
@@ -231,11 +233,20 @@ static json_t *command_status_hosts(struct coordinator *c)
 	return list;
 }
 
+static json_t *command_status_with(const struct coordinator_options *o)
+{
+	json_t *list = json_array();
+
+	for (unsigned int i = 0; i < o->with_count; i++)
+		json_array_append_new(list, json_string(o->with[i]));
+	return list;
+}
+
 json_t *command_status(struct coordinator *c)
 {
 	const struct coordinator_options *o = c->options;
 
-	return json_pack("{s:s, s:b, s:s?, s:s, s:s?, s:o, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "job", o->job,
+	return json_pack("{s:s, s:b, s:s?, s:s, s:s?, s:o, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "job", o->job,
 			 "restarted", o->restart != NULL, "restarted_from", o->restart, "dir", o->dir, "listen",
 			 c->port_count ? c->ports[0].address : NULL, "hosts", command_status_hosts(c),
 			 "coordinator", (int)getpid(), "phase", conduct_state_name(c->state), "phase_seconds",
@@ -243,7 +254,7 @@ json_t *command_status(struct coordinator *c)
 			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "files", o->files, "on_failure",
 			 o->on_failure ? o->on_failure : "none", "on_signal", o->on_signal ? o->on_signal : "none", "restarts", (int)o->restarts, "timeout_ms", (int)o->timeout_ms,
 			 "next_checkpoint", (int)c->store.next, "restart_phases_ns", command_status_phases(c->restart_phase_ns),
-			 "last", command_status_last(&c->last), "processes", command_status_processes(c));
+			 "last", command_status_last(&c->last), "processes", command_status_processes(c), "with", command_status_with(o));
 }
 
 static void command_send_status(struct conn *k)

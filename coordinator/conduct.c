@@ -300,7 +300,11 @@ static void conduct_drained(struct coordinator *c)
 		conduct_fail(c, r, "checkpoint directory %s: %s", c->store.dir, strerror(-r));
 		return;
 	}
-	conduct_enter(c, STATE_WRITE, 0);
+	r = directories_begin(c);
+	if (r < 0)
+		conduct_fail(c, r, "directories cannot be saved: %s", strerror(-r));
+	else
+		conduct_enter(c, STATE_WRITE, 0);
 }
 
 static void conduct_restarted(struct coordinator *c)
@@ -356,8 +360,11 @@ void conduct_check(struct coordinator *c)
 		c->started_ns = raw_now_ns();
 		conduct_enter(c, STATE_RECREATE, 0);
 		return;
-	case STATE_QUIESCE:
 	case STATE_WRITE:
+		if (c->missing || directories_busy(c))
+			return;
+		break;
+	case STATE_QUIESCE:
 	case STATE_RECREATE:
 	case STATE_PUBLISH:
 	case STATE_RECONNECT:

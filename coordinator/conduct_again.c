@@ -72,7 +72,7 @@ void conduct_outcome(struct coordinator *c, int error)
 /* Nothing is left of the attempt, and the job goes on. */
 void conduct_take_back(struct coordinator *c, enum state to, int error, const char *text)
 {
-	store_abandon(&c->store);
+	store_abandon(c);
 	c->last.bytes = c->last.contents_bytes = 0;
 	c->last.contents = 0;
 	c->last.path[0] = 0;

@@ -83,10 +83,16 @@ void conduct_timeout(uv_timer_t *timer)
 	unsigned int s = c->options->timeout_ms / 1000;
 	char late[512];
 
+	if (c->state == STATE_WRITE && directories_moved(c)) {
+		uv_timer_start(&c->phase_timer, conduct_timeout, c->options->timeout_ms, 0);
+		return;
+	}
 	if (c->state == STATE_RESTORE)
 		conduct_name_expected(c, late, sizeof(late));
 	else if (!conduct_name_late(c, late, sizeof(late)))
 		conduct_name_half_open(c, late, sizeof(late));
+	if (c->state == STATE_WRITE && !c->missing)
+		snprintf(late, sizeof(late), "the file system of the directories (--with)");
 	if (conduct_in_rounds(c))
 		conduct_fail(c, -ETIMEDOUT, "DRAIN: after %u s data was still on its way at %s", s, late);
 	else

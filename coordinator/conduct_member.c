@@ -125,6 +125,7 @@ void conduct_sum(struct coordinator *c)
 		c->last.contents += m->contents;
 		c->last.processes++;
 	}
+	directories_sum(c, &c->last.contents, &c->last.contents_bytes);
 }
 
 /* Writing takes as long as there is data: the time-out counts from the last byte that anybody wrote. */

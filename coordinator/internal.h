@@ -10,6 +10,7 @@
  *   store.c      the checkpoint directory   manifest.c manifest.json, written and read
  *   conduct_suspend.c  the end of SUSPEND   conduct_late.c  time-outs
  *   conduct_member.c   what members do   conduct_silent.c  members without an agent
+ *   directories.c      directories that a checkpoint holds, too
  *   conduct_again.c    requests; an attempt that is refused for a moment only is followed by another
  */
 #pragma once
@@ -198,6 +199,8 @@ struct coordinator {
 	uv_timer_t phase_timer, retry_timer, interval_timer, leave_timer, progress_timer;
 	uv_signal_t term, interrupt;
 	bool pruning, prune_again, interval_due;
+	struct directories *directories; /* or NULL */
+	unsigned int directories_left; /* that were abandoned, and are not over */
 	int listen_fd, job_lock_fd, start_lock_fd;
 	char jobdir[RUNDIR_PATH_MAX];
 	uint8_t key[PROTOCOL_KEY_SIZE];
@@ -368,17 +371,31 @@ void conduct_timeout(uv_timer_t *timer);
 int names_add(struct coordinator *c, struct member *m, const uint8_t *data, size_t length);
 int names_answer(struct coordinator *c);
 void names_clear(struct coordinator *c);
+/* All that hosts have published, until @take gives other than 0: that. */
+int names_each(struct coordinator *c, int (*take)(void *arg, const uint8_t *key, size_t length, const uint8_t *value, size_t value_length), void *arg);
 void names_forget(struct member *m);
 
 /* store.c */
 int store_open(struct store *s, const char *dir);
 int store_acquire(struct store *s);
 void store_release(struct store *s);
-void store_close(struct store *s);
+void store_close(struct coordinator *c);
 int store_begin(struct store *s);
 int store_commit(struct coordinator *c);
-void store_abandon(struct store *s);
+void store_abandon(struct coordinator *c);
+void store_remove(const char *path);
 void store_prune(struct coordinator *c);
+
+/* directories.c */
+int directories_begin(struct coordinator *c); /* 0 or -errno */
+bool directories_busy(const struct coordinator *c);
+bool directories_moved(struct coordinator *c); /* since the last time that it was asked */
+void directories_add_progress(const struct coordinator *c, uint64_t *done, uint64_t *total);
+/* True: the checkpoint's directory will be removed when nobody writes there any more. */
+bool directories_abandon(struct coordinator *c);
+void directories_sum(const struct coordinator *c, uint32_t *files, uint64_t *bytes);
+json_t *directories_manifest(const struct coordinator *c);
+void directories_end(struct coordinator *c);
 
 /* manifest.c */
 int manifest_write(struct coordinator *c, int dirfd);

@@ -167,6 +167,17 @@ int names_add(struct coordinator *c, struct member *m, const uint8_t *data, size
 	return r;
 }
 
+int names_each(struct coordinator *c, int (*take)(void *arg, const uint8_t *key, size_t length, const uint8_t *value, size_t value_length), void *arg)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < c->names.bucket_count; i++)
+		for (const struct name_key *k = c->names.buckets[i]; k && !r; k = k->next)
+			for (const struct name_value *v = k->first; v && !r && k->scope != NAMES_JOB; v = v->next)
+				r = take(arg, k->bytes, k->length, v->bytes, v->length);
+	return r;
+}
+
 static uint8_t *names_put(uint8_t *at, const struct name_key *k)
 {
 	uint16_t kind = k->scope == NAMES_JOB ? MSG_NAME_JOB_PUBLISH : MSG_NAME_PUBLISH;

@@ -30,7 +30,7 @@ static bool run_wanted(struct coordinator *c)
 		return c->upstream && c->conn_count > 1;
 	if (c->state == STATE_ENDING)
 		return c->member_count && raw_now_ns() - c->state_since_ns < RUN_END_MS * 1000000ull;
-	if (c->state != STATE_IDLE || c->pruning || c->member_count || c->half_open || c->relay_count)
+	if (c->state != STATE_IDLE || c->pruning || c->directories_left || c->member_count || c->half_open || c->relay_count)
 		return true;
 	return c->options->linger && !c->had_member;
 }
@@ -232,13 +232,16 @@ static void run_close(struct coordinator *c)
 	struct conn *k;
 
 	c->state = STATE_ENDING;
+	if (c->store.open)
+		store_abandon(c);
 	list_each_safe(k, &c->conns, node)
 		connection_close(k);
 	uv_walk(&c->loop, run_close_handle, c);
 	uv_run(&c->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&c->loop);
 	accept_close(c);
-	store_close(&c->store);
+	store_close(c);
+	directories_end(c);
 	names_clear(c);
 	if (c->job_lock_fd >= 0) {
 		rundir_job_remove(c->jobdir);

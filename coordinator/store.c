@@ -45,6 +45,7 @@ static uint32_t store_number(const char *name, const char **ret_suffix)
 	return (uint32_t)n;
 }
 
+/* The files in it, and in its directories, which have none. */
 static int store_empty(const char *path)
 {
 	DIR *d = opendir(path);
@@ -52,18 +53,24 @@ static int store_empty(const char *path)
 
 	if (!d)
 		return -1;
-	while ((e = readdir(d)))
-		if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-			unlinkat(dirfd(d), e->d_name, 0);
+	while ((e = readdir(d))) {
+		char below[RUNDIR_PATH_MAX + NAME_MAX + 64];
+
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || !unlinkat(dirfd(d), e->d_name, 0) || errno != EISDIR)
+			continue;
+		snprintf(below, sizeof(below), "%s/%s", path, e->d_name);
+		store_empty(below);
+		rmdir(below);
+	}
 	closedir(d);
 	return 0;
 }
 
 /*
- * Removes a directory of files. One process has failed, the others may be about to make their files in it: each makes a few, so after a few times it
+ * Removes a directory of files, and of directories of files. One process has failed, the others may be about to make their files in it: each makes a few, so after a few times it
  * stays empty, and who comes when it is gone fails with a checkpoint that has failed. Goes on over errors: what is left is found again at the next start.
  */
-static void store_remove(const char *path)
+void store_remove(const char *path)
 {
 	int r = store_empty(path);
 
@@ -202,11 +209,11 @@ static void store_tidy(struct store *s)
 	rmdir(s->dir);
 }
 
-void store_close(struct store *s)
+void store_close(struct coordinator *c)
 {
-	store_abandon(s);
-	store_tidy(s);
-	store_release(s);
+	store_abandon(c);
+	store_tidy(&c->store);
+	store_release(&c->store);
 }
 
 int store_begin(struct store *s)
@@ -229,12 +236,15 @@ int store_begin(struct store *s)
 	return 0;
 }
 
-void store_abandon(struct store *s)
+void store_abandon(struct coordinator *c)
 {
+	struct store *s = &c->store;
+
 	if (!s->open)
 		return;
 	s->open = false;
-	store_remove(s->partial);
+	if (!directories_abandon(c))
+		store_remove(s->partial);
 }
 
 static int store_sync_parent(const struct store *s)

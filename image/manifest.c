@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "image/tree.h"
 #include "image/view.h"
 
 #define MANIFEST_FORMAT "fermata-checkpoint"
@@ -88,25 +89,37 @@ static uint64_t take_number(const json_t *object, const char *key, uint64_t most
 	return v > 0 && (uint64_t)v <= most ? (uint64_t)v : 0;
 }
 
-static bool take_digest(struct manifest_image *mi, const char *text)
+static bool take_digest(uint8_t digest[16], const char *text)
 {
-	if (!text)
-		return true;
-	if (strlen(text) != 2 * sizeof(mi->digest) || strspn(text, "0123456789abcdef") != strlen(text))
+	if (strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
 		return false;
-	for (size_t i = 0; i < sizeof(mi->digest); i++) {
+	for (size_t i = 0; i < 16; i++) {
 		unsigned int byte;
 
 		sscanf(text + 2 * i, "%2x", &byte);
-		mi->digest[i] = (uint8_t)byte;
+		digest[i] = (uint8_t)byte;
 	}
-	mi->has_digest = true;
 	return true;
+}
+
+static bool take_trees(struct manifest *m, const json_t *list)
+{
+	m->trees = calloc(json_array_size(list) + 1, sizeof(*m->trees));
+	for (size_t i = 0; m->trees && i < json_array_size(list); i++) {
+		const json_t *o = json_array_get(list, i);
+		const char *digest = json_string_value(json_object_get(o, "digest"));
+
+		take_text(m->trees[i].path, sizeof(m->trees[i].path), o, "path");
+		if (!digest || !take_digest(m->trees[i].digest, digest) || i == IMAGE_TREES_MAX)
+			return false;
+		m->tree_count++;
+	}
+	return m->trees;
 }
 
 static bool take_image(struct manifest_image *mi, const json_t *o)
 {
-	const char *name = json_string_value(json_object_get(o, "name"));
+	const char *name = json_string_value(json_object_get(o, "name")), *digest = json_string_value(json_object_get(o, "digest"));
 
 	if (!name || !*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, "..") || strlen(name) > NAME_MAX)
 		return false;
@@ -120,7 +133,8 @@ static bool take_image(struct manifest_image *mi, const json_t *o)
 	mi->file_size = take_number(o, "file_size", INT64_MAX);
 	mi->contents = (uint32_t)take_number(o, "contents", UINT32_MAX);
 	mi->contents_bytes = take_number(o, "contents_bytes", INT64_MAX);
-	return take_digest(mi, json_string_value(json_object_get(o, "digest")));
+	mi->has_digest = digest && take_digest(mi->digest, digest);
+	return !digest || mi->has_digest;
 }
 
 /* A host whose processes had all ended by then is none of this checkpoint's. */
@@ -187,7 +201,7 @@ static bool take(struct manifest *m, const json_t *o)
 	for (size_t i = 0; i < json_array_size(images); i++)
 		if (!take_image(&m->images[m->count++], json_array_get(images, i)))
 			return false;
-	return m->count > 0 && take_hosts(m, json_object_get(o, "hosts"));
+	return m->count > 0 && take_trees(m, json_object_get(o, "directories")) && take_hosts(m, json_object_get(o, "hosts"));
 }
 
 static int load(struct manifest *m, struct image_error *e)
@@ -241,6 +255,7 @@ struct manifest *manifest_free(struct manifest *m)
 		return NULL;
 	free(m->hosts);
 	free(m->images);
+	free(m->trees);
 	free(m);
 	return NULL;
 }
@@ -270,5 +285,17 @@ int manifest_image_open(const struct manifest *m, const struct manifest_image *m
 		image_free(i);
 	else
 		*ret = i;
+	return r;
+}
+
+int manifest_tree_open(const struct manifest *m, size_t index, struct image_tree **ret, struct image_error *ret_error)
+{
+	const struct image named = { .name = (char *)m->path };
+	int r = image_tree_open(m->path, (unsigned int)index + 1, ret, ret_error);
+
+	if (r == 0 && memcmp((*ret)->head.digest, m->trees[index].digest, sizeof(m->trees[index].digest))) {
+		r = image_say(&named, ret_error, IMAGE_DAMAGED, "is damaged: with-%zu.list is not the one that its manifest names", index + 1);
+		*ret = image_tree_free(*ret);
+	}
 	return r;
 }

@@ -30,6 +30,11 @@ struct manifest_host {
 	size_t count;  /* of its images */
 };
 
+struct manifest_tree { /* a directory of launch --with: its list is with-K.list, K from 1 (image/tree.h) */
+	char path[PATH_MAX];
+	uint8_t digest[16]; /* of that list */
+};
+
 struct manifest {
 	char path[PATH_MAX]; /* the checkpoint's directory, absolute */
 	char dir[PATH_MAX];  /* the job's: path's parent */
@@ -42,6 +47,8 @@ struct manifest {
 	uint32_t interval_s, keep, timeout_ms;
 	struct manifest_host *hosts; /* those that have images; at least 1 */
 	size_t host_count;
+	struct manifest_tree *trees;
+	size_t tree_count;
 	struct manifest_image *images;
 	size_t count; /* at least 1 */
 };
@@ -60,6 +67,9 @@ struct manifest *manifest_free(struct manifest *m);
  * Holds the copy of @c, an entry of @i, that the checkpoint @m has against its size and sum. 0, or -errno and @ret_error.
  */
 int manifest_content_verify(const struct manifest *m, const struct image *i, const struct image_content *c, struct image_error *ret_error);
+struct image_tree;
+/* Reads the list of directory @index, and checks that it is the one that @m names. As image_tree_open(). */
+int manifest_tree_open(const struct manifest *m, size_t index, struct image_tree **ret, struct image_error *ret_error);
 /* Opens an image of @m, and checks that it is the one that @m names. As image_open(). */
 int manifest_image_open(const struct manifest *m, const struct manifest_image *mi, struct image **ret,
 			struct image_error *ret_error);

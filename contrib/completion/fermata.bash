@@ -48,12 +48,12 @@ _fermata()
 	fi
 	case $previous in
 	--job) mapfile -t COMPREPLY < <(compgen -W "$(_fermata_jobs)" -- "$current"); return ;;
-	--dir) mapfile -t COMPREPLY < <(compgen -d -- "$current"); return ;;
+	--dir | --with) mapfile -t COMPREPLY < <(compgen -d -- "$current"); return ;;
 	--rdma) mapfile -t COMPREPLY < <(compgen -W "auto system soft" -- "$current"); return ;;
 	--compress) mapfile -t COMPREPLY < <(compgen -W "none" -- "$current"); return ;;
 	esac
 	case $command in
-	launch) options+=" --job --dir --interval --keep --compress --rdma --timeout --listen --coordinator --no-remote" ;;
+	launch) options+=" --job --dir --interval --keep --compress --rdma --files --with --timeout --listen --coordinator --no-remote" ;;
 	coordinator) options+=" --job --dir --interval --keep --compress --rdma --timeout --listen --foreground" ;;
 	checkpoint) options+=" --stop --json $(_fermata_jobs)" ;;
 	status) options+=" --json --watch $(_fermata_jobs)" ;;

@@ -116,13 +116,14 @@ def container_items(stage):
 
 def script_items(stage, suite, name='test-*'):
     """Every executable script of the suite's folder. Near its top: "exclusive", it wants the machine alone; "everywhere", as all
-    of identities(); with the quotes: "container", there as well; "container only"."""
+    of identities(); with the quotes: "container", there as well; "container only"; "root": as root alone, who else would skip."""
     items = []
     for script in sorted((stage.top / 'tests' / suite).glob(name)):
         head = script.read_text().splitlines()[:12]
         exclusive = any('exclusive' in line for line in head)
         only = any('"container only"' in line for line in head)
-        wanted = [] if only else identities() if any('everywhere' in line for line in head) else ['user']
+        wanted = [] if only else identities() if any('everywhere' in line for line in head) else \
+            identities()[-1:] if any('"root"' in line for line in head) and os.getuid() == 0 else ['user']
         for identity in [*wanted, *(['container'] if only or any('"container"' in line for line in head) else [])]:
             items.append(Item(suite, [script], identity, exclusive))
     return items
