@@ -73,6 +73,7 @@ class Stage:
             shutil.copytree(build / part, self.top / 'build' / part)
         shutil.copytree(ROOT / 'doc', self.top / 'doc')
         (self.top / 'build/examples').mkdir()
+        shutil.copytree(ROOT / 'examples/slurm', self.top / 'examples/slurm')
         shutil.copy(build / 'examples/late_bug', self.top / 'build/examples')
         shutil.copytree(ROOT / 'tests', self.top / 'tests', ignore=shutil.ignore_patterns('unit', 'fuzz', '*.c', '*.h'))
         for folder in ('lib', 'feature', 'rdma', 'apps', 'fault'):
@@ -148,7 +149,8 @@ def peers_items(stage):
 def apps_items(stage):
     """An item a code, so that what it has come to is seen when it is there."""
     names = sorted(path.stem.removeprefix('code_') for path in (stage.top / 'tests/apps').glob('code_*.py'))
-    return [Item('apps', [stage.top / 'tests/apps/test-apps', '--code', name], exclusive=True, limit=2 * 3600) for name in names]
+    codes = [Item('apps', [stage.top / 'tests/apps/test-apps', '--code', name], exclusive=True, limit=2 * 3600) for name in names]
+    return [*codes, Item('apps', [stage.top / 'tests/apps/test-slurm'], exclusive=True)]
 
 
 def rxe_items(stage):
