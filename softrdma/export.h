@@ -16,6 +16,8 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int i
 uint32_t softrdma_sends_left(struct ibv_qp *qp);
 /* How many answers of another host's to its sends said that there is no receive. */
 uint32_t softrdma_refusals(struct ibv_qp *qp);
+/* How many events of @cq its program has not got yet; and how it is armed behind them: 0, or 1 + solicited_only. */
+uint32_t softrdma_events_unread(struct ibv_cq *cq, uint32_t *ret_armed);
 /* Has the first message come to it? With @now it has, in a life before: nobody is told of it (COMM_EST) once more. */
 int softrdma_established(struct ibv_qp *qp, int now);
 /* Is anything of this context's on its way between hosts at this moment? 1: something; 0: nothing; -1: there is no network. */

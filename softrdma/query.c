@@ -91,6 +91,15 @@ EXPORT uint32_t softrdma_refusals(struct ibv_qp *ibqp)
 	return sr_net_refusals(sr_qp(ibqp));
 }
 
+EXPORT uint32_t softrdma_events_unread(struct ibv_cq *ibcq, uint32_t *ret_armed)
+{
+	const struct sr_cq *cq = sr_cq(ibcq);
+	uint64_t notify = atomic_load(&cq->shm->notify), state = notify & SR_NOTIFY_STATE;
+
+	*ret_armed = state == SR_ARMED_ANY ? 1 : state == SR_ARMED_SOLICITED ? 2 : 0;
+	return (uint32_t)(notify / SR_NOTIFY_EVENT) - cq->taken;
+}
+
 EXPORT int softrdma_established(struct ibv_qp *ibqp, int now)
 {
 	struct sr_shm_qp *q = sr_qp(ibqp)->shm;

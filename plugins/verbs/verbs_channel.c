@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Completion channels. The descriptor is the device's own under the number that the program knows, so poll and epoll work
- * on it without us. Reading an event: as in verbs_async.c, never blocking inside fermata_enter/leave.
- *
- * Events over a restart. A queue's notification is armed once and fires at most one event; `armed` is set by
- * ibv_req_notify_cq and cleared when the event is read. At a checkpoint, an armed queue has either fired (an unread event
- * stands in the channel) or not. Fired means that a completion came after the arming; the drain has polled all, so it was
- * seen since (`since_armed`), and the channel is readable. That is taken as the sign. It is a superset: the
- * completion may have come before the arming and been polled after it, and the channel be readable for another queue. The
- * event that is then raised too often is one that hardware gives as well, its queue is merely empty. The
- * restart raises the fired ones again in the new channel and arms the others; none is lost.
+ * on it without us. Reading an event: as in verbs_async.c, never blocking inside fermata_enter/leave. What an event means for its queue: verbs_notify.c.
  */
 #include <unistd.h>
 
@@ -77,20 +69,6 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	return r;
 }
 
-/* 1: nothing but a completion of our own fired @cq's event; it is armed again and the event was not. */
-static int only_ours(struct shadow_cq *cq)
-{
-	int ours = 0, held = verbs_lock_acquire(&cq->lock);
-
-	if (cq->hush && !cq->since_armed && verbs_cq_keep(cq) >= 0 && !cq->kept_count) {
-		cq->real->context->ops.req_notify_cq(cq->real, cq->armed == 2);
-		ours = verbs_cq_keep(cq) >= 0 && !cq->kept_count; /* what came in between has fired nothing */
-	}
-	cq->hush = 0;
-	verbs_lock_release(&cq->lock, held);
-	return ours;
-}
-
 /* 1: *ret_cq; 0: nothing there; -1 with errno. */
 static int event_take(struct shadow_channel *ch, struct shadow_cq **ret_cq)
 {
@@ -106,12 +84,7 @@ static int event_take(struct shadow_channel *ch, struct shadow_cq **ret_cq)
 	if (r > 0) {
 		verbs_backend.ibv_ack_cq_events(real, 1);
 		*ret_cq = context;
-		if (unlikely((*ret_cq)->hush) && only_ours(*ret_cq)) {
-			r = 0;
-		} else {
-			(*ret_cq)->armed = 0;
-			(*ret_cq)->unacked++;
-		}
+		r = verbs_notify_taken(*ret_cq);
 	}
 	lock_release(&ch->lock);
 	fermata_device_leave();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Completion queues: their making, the completions kept from draining, and arming. Polling is in verbs_poll.c.
+ * Completion queues: their making, and the completions kept from draining. Polling is in verbs_poll.c, arming in verbs_notify.c.
  *
  * The device's queue has room for VERBS_CQ_ROOM completions more than the program asked for, for those that the drain causes.
  */
@@ -161,23 +161,6 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *p)
 	return r;
 }
 
-int verbs_req_notify_cq(struct ibv_cq *p, int solicited_only)
-{
-	struct shadow_cq *cq = shadow_cq(p);
-	int r, held;
-
-	fermata_device_enter();
-	held = verbs_lock_acquire(&cq->lock);
-	r = cq->real->context->ops.req_notify_cq(cq->real, solicited_only);
-	if (!r && cq->armed != 1) { /* an arming for all completions stays one */
-		cq->armed = 1 + (uint32_t)!!solicited_only;
-		cq->since_armed = cq->hush = 0;
-	}
-	verbs_lock_release(&cq->lock, held);
-	fermata_device_leave();
-	return r;
-}
-
 /* The kept completions as a row without a gap, with room for @more. */
 static int kept_room(struct shadow_cq *cq, uint32_t more)
 {
@@ -232,6 +215,7 @@ int verbs_cq_keep(struct shadow_cq *cq)
 			break;
 		hidden = n - verbs_complete(cq, cq->kept + cq->kept_count, n);
 		cq->kept_count += (uint32_t)(n - hidden);
+		cq->untold |= n > hidden;
 		got += n;
 	} while (n > 0);
 	return got;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Writes the record of verbs_record.h, and settles which events are unread (see verbs_channel.c). */
+/* Writes the record of verbs_record.h. */
 #include "plugins/verbs/verbs_internal.h"
 #include "plugins/verbs/verbs_record.h"
 
@@ -67,7 +67,7 @@ static int dump_cq(struct fermata_sink *sink, const struct shadow_cq *cq)
 		.channel_fd = cq->pub.channel ? cq->pub.channel->fd : -1,
 		.kept = cq->kept_count,
 		.armed = cq->armed,
-		.fired = cq->fired,
+		.fired = cq->unread,
 	};
 
 	return entry(sink, VERBS_RECORD_CQ, &r, sizeof(r));
@@ -148,18 +148,6 @@ static uint32_t list_length(const struct list *head)
 	return n;
 }
 
-/* Which armed queues of the channel have fired: verbs_channel.c has the argument. */
-static void settle_events(struct shadow_context *c, struct shadow_channel *ch)
-{
-	int readable = verbs_channel_readable(ch->pub.fd);
-	struct shadow_cq *cq;
-
-	ch->status = raw_fcntl(ch->pub.fd, F_GETFL, 0);
-	list_each(cq, &c->cqs, link)
-		if (cq->pub.channel == &ch->pub)
-			cq->fired = readable && cq->armed && cq->since_armed;
-}
-
 int verbs_dump(struct fermata_sink *sink)
 {
 	struct verbs_record head = { .version = VERBS_RECORD_VERSION };
@@ -180,7 +168,7 @@ int verbs_dump(struct fermata_sink *sink)
 			      list_length(&c->cqs) + list_length(&c->srqs) + list_length(&c->qps);
 		c->status = raw_fcntl(c->ex.context.async_fd, F_GETFL, 0);
 		list_each(ch, &c->channels, link)
-			settle_events(c, ch);
+			verbs_notify_settle(c, ch);
 		r = verbs_mw_settle(c);
 		list_each(x, &c->xrcds, link)
 			r = r ? r : verbs_xrcd_settle(x);

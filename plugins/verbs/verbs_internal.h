@@ -51,6 +51,12 @@ int verbs_post_room(struct shadow_qp *qp, uint32_t n);
 /* Binds a window of type 1. */
 int verbs_post_bind(struct shadow_qp *qp, struct shadow_mw *mw, const struct ibv_mw_bind *bind);
 
+/* ---- arming and events: verbs_notify.c ---- */
+/* The device's event of @cq was read. 1: it is the program's; 0: only a completion of our own had fired it. */
+int verbs_notify_taken(struct shadow_cq *cq);
+void verbs_notify_settle(struct shadow_context *c, struct shadow_channel *ch); /* at the dump */
+int verbs_notify_restore(struct shadow_context *c, struct shadow_cq *cq); /* before anybody sends */
+
 /* ---- extended interfaces over the plain ones: verbs_qp_ex.c, verbs_cq_ex.c ---- */
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *init);
 /* @qp can be posted to by ibv_wr_*. 0 or an errno. */
@@ -112,7 +118,7 @@ int verbs_mw_recreate(struct shadow_context *c, struct shadow_mw *mw);
 int verbs_mw_rebind_all(struct shadow_context *c); /* type 1 */
 int verbs_mw_rebind_qp(struct shadow_qp *qp);	   /* type 2, in RTS */
 int verbs_repost_bind(struct shadow_qp *qp, uint64_t position);
-/* The status of a completion of our own, whose wr_id is VERBS_OWN; -1: none came. Restart only. */
+/* The status of a completion of our own, whose wr_id is VERBS_OWN; -1: none came. Looked at by a restart only. */
 extern int verbs_own_status HIDDEN;
 #define VERBS_OWN ~0ull
 
@@ -153,7 +159,6 @@ void verbs_qp_reopen(struct shadow_qp *qp);
 int verbs_srq_settle(struct shadow_srq *srq); /* at the dump */
 int verbs_srq_recreate(struct shadow_context *c, struct shadow_srq *srq);
 int verbs_srq_refill(struct shadow_srq *srq);
-int verbs_cq_rearm(struct shadow_context *c, struct shadow_cq *cq);
 /* A queue pair of ours that is connected to itself and completes on @cq, all the device's. */
 struct ibv_qp *verbs_loop_create(struct shadow_context *c, struct ibv_pd *pd, struct ibv_cq *cq);
 int verbs_recreate(const void *record, size_t len);

@@ -90,7 +90,7 @@
 	X(int, ibv_resolve_eth_l2_from_gid, (struct ibv_context *context, struct ibv_ah_attr *attr,        \
 					     uint8_t mac[6], uint16_t *vid))
 
-/* Of softrdma alone: the device's files, as doc/softrdma.md tells (verbs_cm.c); an event that is told again (verbs_events.c); what the drain asks
+/* Of softrdma alone: the device's files, as doc/softrdma.md tells (verbs_cm.c); an event that is told again (verbs_events.c), or counted (verbs_notify.c); what the drain asks
  * (verbs_drain.c); what the end of the process does (verbs_backend.c). */
 #define VERBS_CM_NAMES(X)                                                                                  \
 	X(int, softrdma_cm_open, (const char *path, int flags))                                            \
@@ -101,6 +101,7 @@
 	X(void, softrdma_exit_bracket, (void (*enter)(void), void (*leave)(void)))                         \
 	X(uint32_t, softrdma_sends_left, (struct ibv_qp *qp))                                              \
 	X(uint32_t, softrdma_refusals, (struct ibv_qp *qp))                                                \
+	X(uint32_t, softrdma_events_unread, (struct ibv_cq *cq, uint32_t *ret_armed))                      \
 	X(int, softrdma_established, (struct ibv_qp *qp, int now))                                         \
 	X(int, softrdma_on_the_wire, (struct ibv_context *context))                                        \
 	X(int, softrdma_cm_next, (int fd))                                                                 \

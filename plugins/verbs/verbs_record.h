@@ -77,7 +77,7 @@ struct verbs_record_cq {
 	int32_t channel_fd; /* -1: none */
 	uint32_t kept; /* completions met while draining */
 	uint32_t armed; /* 0 no, 1 for all, 2 for solicited completions */
-	uint32_t fired; /* its event is unread */
+	uint32_t fired; /* events of it that are unread */
 	uint32_t reserved;
 };
 

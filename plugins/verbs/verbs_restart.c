@@ -6,13 +6,9 @@
  *   RECONNECT   learn everybody's names; arm or raise events; AH; receives; QP to RTR, RTS with the newest attributes, MW of type 2 bound
  *   REFILL      every receive of the job is posted: the sends that were not executed, in their order
  *
- * Queues are armed before anybody sends, so no event is missed; an event that was unread is raised by a completion of our own on
- * the new queue: a queue pair of ours, connected to itself, writes nothing to itself. That works on every device and leaves
- * nothing behind.
+ * Queues are armed, and unread events raised again, before anybody sends, so no event is missed (verbs_notify.c).
  */
 #include "plugins/verbs/verbs_internal.h"
-
-#define RAISE_NS 2000000000ull
 
 /* Keeps the number @fd from the device's own descriptors until ours is moved there. */
 int verbs_hold_number(int fd)
@@ -137,42 +133,6 @@ struct ibv_qp *verbs_loop_create(struct shadow_context *c, struct ibv_pd *pd, st
 	return NULL;
 }
 
-static int raise_event(struct shadow_context *c, struct shadow_cq *cq)
-{
-	struct ibv_send_wr wr = { .wr_id = VERBS_OWN, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
-	struct ibv_pd *pd = verbs_backend.ibv_alloc_pd(c->real);
-	struct ibv_qp *qp = pd ? verbs_loop_create(c, pd, cq->real) : NULL;
-	uint64_t until = raw_now_ns() + RAISE_NS;
-	int r = qp ? 0 : -EIO;
-
-	if (!r && (cq->real->context->ops.req_notify_cq(cq->real, 0) ||
-		   cq->real->context->ops.post_send(qp, &wr, &bad)))
-		r = -EIO;
-	while (!r && !verbs_cq_keep(cq))
-		if (raw_now_ns() > until)
-			r = -ETIMEDOUT;
-	if (qp)
-		verbs_backend.ibv_destroy_qp(qp);
-	if (pd)
-		verbs_backend.ibv_dealloc_pd(pd);
-	return r;
-}
-
-int verbs_cq_rearm(struct shadow_context *c, struct shadow_cq *cq)
-{
-	uint32_t since = cq->since_armed;
-	int r;
-
-	if (!cq->armed)
-		return 0;
-	fermata_device_enter();
-	r = cq->fired ? raise_event(c, cq) : cq->real->context->ops.req_notify_cq(cq->real, cq->armed == 2);
-	fermata_device_leave();
-	cq->since_armed = since;
-	return r ? fermata_fail(r < 0 ? r : -r, "the event of the completion queue on channel fd %d cannot be %s again",
-				cq->pub.channel ? cq->pub.channel->fd : -1, cq->fired ? "raised" : "armed") : 0;
-}
-
 int verbs_reconnect(void)
 {
 	struct shadow_context *c;
@@ -185,7 +145,7 @@ int verbs_reconnect(void)
 	r = verbs_fabric_learn();
 	for_each_context(c) {
 		list_each(cq, &c->cqs, link)
-			r = r ? r : verbs_cq_rearm(c, cq);
+			r = r ? r : verbs_notify_restore(c, cq);
 		list_each(ah, &c->ahs, link)
 			r = r ? r : verbs_ah_recreate(ah);
 		list_each(srq, &c->srqs, link)

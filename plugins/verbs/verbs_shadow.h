@@ -174,9 +174,11 @@ struct shadow_cq {
 	struct ibv_wc *kept; /* completions met while draining, as the program will see them */
 	struct verbs_stamps *stamps; /* of each, where the queue has any; or NULL */
 	uint32_t kept_first, kept_count, kept_size;
-	uint32_t armed;	      /* 0, or 1 + solicited_only, until its event was read */
-	uint32_t since_armed; /* a completion came since then */
-	uint32_t fired;	      /* set while dumping: armed, and the event stands in the channel unread */
+	uint32_t armed;	      /* 0, or 1 + solicited_only: until the events of all armings were read (verbs_notify.c) */
+	uint32_t armings;     /* whose events were not read */
+	uint32_t since_armed; /* a completion came since the first of them */
+	uint32_t untold;      /* some were kept since an event was read last */
+	uint32_t unread, waits; /* set while dumping: events in the channel; and how it is armed behind them, as @armed */
 	uint32_t noops;	      /* completions of our own to come */
 	uint32_t hush;	      /* one of our own may have fired the event */
 	struct list link;

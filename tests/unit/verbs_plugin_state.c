@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a restart of the verbs plugin brings back: keys, events, states of queue pairs, and a peer that is gone. */
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
+/* What a restart of the verbs plugin brings back: keys, states of queue pairs, and a peer that is gone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -55,104 +52,6 @@ static int one_sided(int sock)
 static void test_one_sided(void **state)
 {
 	pair_run(one_sided, one_sided);
-}
-
-/* ---- events ---- */
-
-static int readable(void)
-{
-	struct pollfd p = { .fd = e.channel->fd, .events = POLLIN };
-
-	return poll(&p, 1, 0) > 0;
-}
-
-static void take_event(struct ibv_cq *expected)
-{
-	struct ibv_cq *cq;
-	void *context;
-
-	die_unless(!ibv_get_cq_event(e.channel, &cq, &context));
-	die_unless(cq == expected && context == &e);
-	ibv_ack_cq_events(cq, 1);
-}
-
-static void no_event(void)
-{
-	int flags = fcntl(e.channel->fd, F_GETFL);
-	struct ibv_cq *cq;
-	void *context;
-
-	die_unless(!fcntl(e.channel->fd, F_SETFL, flags | O_NONBLOCK));
-	errno = 0;
-	die_unless(ibv_get_cq_event(e.channel, &cq, &context) == -1 && errno == EAGAIN);
-	die_unless(!fcntl(e.channel->fd, F_SETFL, flags));
-}
-
-static int events_receiver(int sock)
-{
-	int number;
-
-	pair_begin(sock, 1);
-	number = e.channel->fd;
-	for (uint64_t i = 0; i < 3; i++)
-		die_unless(!post_recv(&e, 0, i, 0, 64));
-	die_unless(!ibv_req_notify_cq(e.rcq, 0));
-	meet(sock);
-	meet(sock); /* a message has come; its event is not read */
-	pair_checkpoint();
-	die_unless(readable());
-	pair_restart();
-	die_unless(e.channel->fd == number && readable());
-	take_event(e.rcq);
-	die_unless(!readable());
-	good_wc(e.rcq, 0);
-	/* armed, and nothing has come */
-	die_unless(!ibv_req_notify_cq(e.rcq, 0));
-	pair_checkpoint();
-	pair_restart();
-	die_unless(!readable());
-	meet(sock);
-	take_event(e.rcq);
-	good_wc(e.rcq, 1);
-	/* not armed: what comes raises nothing */
-	pair_checkpoint();
-	pair_restart();
-	meet(sock);
-	meet(sock);
-	die_unless(!readable());
-	good_wc(e.rcq, 2);
-	expect_empty(e.rcq);
-	return pair_over();
-}
-
-static int events_sender(int sock)
-{
-	pair_begin(sock, 1);
-	meet(sock);
-	die_unless(!ibv_req_notify_cq(e.scq, 0)); /* only our no-op comes to this queue: that is no event */
-	die_unless(!post(&e, 0, 0, IBV_WR_SEND, 0, 64, 0, 0));
-	meet(sock);
-	pair_checkpoint();
-	no_event();
-	pair_restart();
-	pair_checkpoint();
-	pair_restart();
-	meet(sock);
-	die_unless(!post(&e, 0, 1, IBV_WR_SEND, 0, 64, 0, 0));
-	pair_checkpoint();
-	pair_restart();
-	die_unless(!readable());
-	meet(sock);
-	die_unless(!post(&e, 0, 2, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
-	meet(sock);
-	take_event(e.scq);
-	good_wc(e.scq, 2);
-	return pair_over();
-}
-
-static void test_events(void **state)
-{
-	pair_run(events_receiver, events_sender);
 }
 
 /* ---- states ---- */
@@ -233,8 +132,7 @@ static void test_peer_gone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_sided), cmocka_unit_test(test_events), cmocka_unit_test(test_states),
-		cmocka_unit_test(test_peer_gone),
+		cmocka_unit_test(test_one_sided), cmocka_unit_test(test_states), cmocka_unit_test(test_peer_gone),
 	};
 
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);
