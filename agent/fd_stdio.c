@@ -45,9 +45,12 @@ int fd_stdio_claim(const struct fermata_desc *d)
 
 int fd_stdio_take_over(struct fd_entry *e)
 {
+	if (!e->stdio_mask && e->plugin->fd_let_go && fermata_option_external() != FERMATA_EXTERNAL_FAIL)
+		return e->plugin->fd_let_go(&e->desc);
 	if (!e->stdio_mask)
 		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) leads to a process outside the job: launch that one under the "
-				    "job too, or close fd %d before the checkpoint", e->desc.fd, e->desc.link, e->desc.fd);
+				    "job too, or close fd %d before the checkpoint%s", e->desc.fd, e->desc.link, e->desc.fd,
+				    e->plugin->fd_let_go ? ", or let it go (--external=error)" : "");
 	e->plugin = NULL;
 	return 0;
 }

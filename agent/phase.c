@@ -324,6 +324,7 @@ static int take_phase(const struct link_message *lm)
 	memcpy(&m, lm->data, sizeof(m));
 	agent.fail_text[0] = waits_text[0] = 0;
 	agent.files = m.files;
+	agent.external = m.external;
 	if (m.phase == PHASE_RESUME) {
 		take_resume(&m);
 		return 0;

@@ -53,6 +53,11 @@ int fermata_active(void)
 	return agent.active;
 }
 
+int fermata_option_external(void)
+{
+	return agent.external == MSG_EXTERNAL_ERROR ? FERMATA_EXTERNAL_ERROR : agent.external == MSG_EXTERNAL_RECONNECT ? FERMATA_EXTERNAL_RECONNECT : FERMATA_EXTERNAL_FAIL;
+}
+
 const char *fermata_option_rdma(void)
 {
 	return agent.rdma;

@@ -9,19 +9,22 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "protocol/external.h"
 #include "protocol/files.h"
 
 static const char checkpoint_help[] =
-	"Usage: fermata checkpoint [JOB] [--stop] [--files WHAT] [--json]\n"
+	"Usage: fermata checkpoint [JOB] [--stop] [--files WHAT] [--external WHAT] [--json]\n"
 	"Takes a checkpoint of JOB (or of the only job that runs) and waits for it.\n"
 	"  --stop   end the job when the checkpoint is committed\n"
 	"  --files WHAT  restore, check or ignore, for this checkpoint: see fermata launch --help\n"
+	"  --external WHAT  fail, error or reconnect-listen: likewise\n"
 	"  --json   the result as JSON\n"
 	"Exit status: 0 committed; 4 it failed and the job goes on unharmed.\n";
 
 static const struct option checkpoint_long[] = {
 	{ "stop", no_argument, NULL, 's' },
 	{ "files", required_argument, NULL, 'f' },
+	{ "external", required_argument, NULL, 'e' },
 	{ "json", no_argument, NULL, 'j' },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
@@ -116,6 +119,11 @@ int cmd_checkpoint(int argc, char **argv)
 			if (options_check(NULL, NULL, optarg) < 0)
 				return CLI_USAGE;
 			request.files = files_parse(optarg);
+			break;
+		case 'e':
+			if (options_external(optarg) < 0)
+				return CLI_USAGE;
+			request.flags |= external_flag(external_parse(optarg));
 			break;
 		case 'j': json = true; break;
 		case 'h': fputs(checkpoint_help, stdout); return CLI_OK;

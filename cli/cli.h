@@ -73,7 +73,7 @@ struct options_with { /* absolute, of directories that are there; none is in ano
 struct job_options {
 	const char *name; /* checked by rundir_job_check() */
 	const char *dir;  /* absolute, or NULL: ./fermata-NAME, or that of the job that is joined */
-	const char *compress, *rdma, *files, *on_failure, *on_signal; /* NULL: not given */
+	const char *compress, *rdma, *files, *external, *on_failure, *on_signal; /* NULL: not given */
 	unsigned int interval, keep, timeout, restarts; /* seconds, number, seconds, number */
 	bool interval_given, keep_given, timeout_given, restarts_given;
 	const struct options_with *with; /* NULL: not given */
@@ -109,6 +109,7 @@ int options_with_add(struct options_with *w, const char *given);
 int options_with_take(struct options_with *w, const char *path); /* which need not be there: the job has it already */
 int options_with_environment(struct options_with *w); /* where the option was not given */
 int options_with_apart(const struct options_with *w, const char *dir); /* none is in @dir, the job's checkpoints */
+int options_external(const char *value);
 int options_capsule(const char *value); /* of --capsule: 0, or -EINVAL, said */
 
 /* paths.c: where the parts of fermata lie. */

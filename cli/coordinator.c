@@ -25,13 +25,14 @@ static const char coordinator_help[] =
 	"  --foreground   stay in the foreground, messages on standard error\n"
 	"The other options: see fermata launch --help.\n";
 
-enum { OPT_READY = 256, OPT_LINGER, OPT_RESTART, OPT_FILES, OPT_ON_SIGNAL, OPT_ON_FAILURE, OPT_RESTARTS, OPT_LISTEN, OPT_RELAY, OPT_WITH };
+enum { OPT_READY = 256, OPT_LINGER, OPT_RESTART, OPT_FILES, OPT_EXTERNAL, OPT_ON_SIGNAL, OPT_ON_FAILURE, OPT_RESTARTS, OPT_LISTEN, OPT_RELAY, OPT_WITH };
 
 static const struct option coordinator_long[] = {
 	{ "job", required_argument, NULL, 'j' },	{ "dir", required_argument, NULL, 'd' },
 	{ "interval", required_argument, NULL, 'i' },	{ "keep", required_argument, NULL, 'k' },
 	{ "compress", required_argument, NULL, 'c' },	{ "rdma", required_argument, NULL, 'r' },
 	{ "timeout", required_argument, NULL, 't' },	{ "files", required_argument, NULL, OPT_FILES },
+	{ "external", required_argument, NULL, OPT_EXTERNAL },
 	{ "on-signal", required_argument, NULL, OPT_ON_SIGNAL }, { "on-failure", required_argument, NULL, OPT_ON_FAILURE },
 	{ "restarts", required_argument, NULL, OPT_RESTARTS }, { "foreground", no_argument, NULL, 'f' },
 	{ "restart", required_argument, NULL, OPT_RESTART }, { "ready-fd", required_argument, NULL, OPT_READY },
@@ -42,7 +43,7 @@ static const struct option coordinator_long[] = {
 };
 
 struct coordinator_flags {
-	const char *job, *dir, *compress, *rdma, *files, *on_failure, *on_signal, *restarts, *interval, *keep, *timeout, *restart, *ready, *listen, *relay;
+	const char *job, *dir, *compress, *rdma, *files, *external, *on_failure, *on_signal, *restarts, *interval, *keep, *timeout, *restart, *ready, *listen, *relay;
 	struct options_with with;
 	bool foreground, linger;
 };
@@ -63,6 +64,7 @@ static int coordinator_parse(int argc, char **argv, struct coordinator_flags *f)
 		case 't': f->timeout = optarg; break;
 		case 'f': f->foreground = true; break;
 		case OPT_FILES: f->files = optarg; break;
+		case OPT_EXTERNAL: f->external = optarg; break;
 		case OPT_ON_FAILURE: f->on_failure = optarg; break;
 		case OPT_RESTARTS: f->restarts = optarg; break;
 		case OPT_ON_SIGNAL: f->on_signal = optarg; break;
@@ -84,7 +86,7 @@ static int coordinator_parse(int argc, char **argv, struct coordinator_flags *f)
 
 static int coordinator_start(const struct coordinator_flags *f, const char *dir, const struct coordinator_options *c)
 {
-	struct job_options o = { .name = c->job, .dir = dir, .compress = c->compress, .rdma = c->rdma, .files = c->files, .on_failure = c->on_failure,
+	struct job_options o = { .name = c->job, .dir = dir, .compress = c->compress, .rdma = c->rdma, .files = c->files, .external = c->external, .on_failure = c->on_failure,
 				 .on_signal = c->on_signal, .restarts = c->restarts, .restarts_given = true,
 				 .interval = c->interval_s, .interval_given = true, .keep = c->keep, .keep_given = true,
 				 .timeout = c->timeout_ms / 1000, .timeout_given = true, .listen = c->listen, .linger = true,
@@ -114,7 +116,8 @@ int cmd_coordinator(int argc, char **argv)
 	c.compress = options_text(f.compress, "FERMATA_COMPRESS");
 	c.rdma = options_text(f.rdma, "FERMATA_RDMA");
 	c.files = options_text(f.files, "FERMATA_FILES");
-	if (options_check(c.compress, c.rdma, c.files) < 0 || fault_init(getenv("FERMATA_FAULT")) < 0) {
+	c.external = options_text(f.external, "FERMATA_EXTERNAL");
+	if (options_check(c.compress, c.rdma, c.files) < 0 || options_external(c.external) < 0 || fault_init(getenv("FERMATA_FAULT")) < 0) {
 		if (fault_init(getenv("FERMATA_FAULT")) < 0)
 			log_error("FERMATA_FAULT=%s: no such point", getenv("FERMATA_FAULT"));
 		return CLI_USAGE;
@@ -129,6 +132,7 @@ int cmd_coordinator(int argc, char **argv)
 	c.compress = c.compress ? c.compress : "none";
 	c.rdma = c.rdma ? c.rdma : "auto";
 	c.files = c.files ? c.files : "restore";
+	c.external = c.external ? c.external : "fail";
 	c.interval_s = options_number("--interval", options_text(f.interval, "FERMATA_INTERVAL"), &given);
 	c.keep = options_number("--keep", options_text(f.keep, "FERMATA_KEEP"), &given);
 	c.timeout_ms = 1000 * options_number("--timeout", options_text(f.timeout, "FERMATA_TIMEOUT"), &given);

@@ -47,6 +47,9 @@ static const char launch_help[] =
 	"                    at a restart; check, it refuses if they differ; ignore\n"
 	"                    (default: restore)\n"
 	"  --with DIR        a checkpoint holds what is in DIR, too, as --files says; may be given several times\n"
+	"  --external WHAT   connections that lead out of the job: fail, the checkpoint names one; error, it\n"
+	"                    comes back with its other side gone; reconnect-listen, and so do those that no\n"
+	"                    program has accepted yet: they are left out (default: fail)\n"
 	"  --on-failure WHAT restart: when a program that was launched is killed or fails, the job comes back\n"
 	"                    from its newest checkpoint (default: none)\n"
 	"  --restarts N      at most so often (default: 5), and three times from the same checkpoint\n"
@@ -58,17 +61,18 @@ static const char launch_help[] =
 	"  --coordinator ADDR:PORT   where the job listens, at another host: PROGRAM joins it (with --job)\n"
 	"  --no-remote       what is started on other hosts by ssh does not come under the job\n"
 	"Each has an environment variable: FERMATA_JOB, FERMATA_DIR, FERMATA_INTERVAL,\n"
-	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_FILES, FERMATA_WITH=DIR:DIR, FERMATA_ON_FAILURE,\n"
-	"FERMATA_RESTARTS, FERMATA_ON_SIGNAL, FERMATA_TIMEOUT, FERMATA_LISTEN, FERMATA_COORDINATOR,\n"
+	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_FILES, FERMATA_WITH=DIR:DIR,\n"
+	"FERMATA_EXTERNAL, FERMATA_ON_FAILURE, FERMATA_RESTARTS, FERMATA_ON_SIGNAL, FERMATA_TIMEOUT, FERMATA_LISTEN, FERMATA_COORDINATOR,\n"
 	"FERMATA_REMOTE=no; an option beats it.\n";
 
-enum { OPT_COORDINATOR = 256, OPT_LISTEN, OPT_NO_REMOTE, OPT_WITH };
+enum { OPT_COORDINATOR = 256, OPT_EXTERNAL, OPT_LISTEN, OPT_NO_REMOTE, OPT_WITH };
 
 static const struct option launch_long[] = {
 	{ "job", required_argument, NULL, 'j' },      { "dir", required_argument, NULL, 'd' },
 	{ "interval", required_argument, NULL, 'i' }, { "keep", required_argument, NULL, 'k' },
 	{ "compress", required_argument, NULL, 'c' }, { "rdma", required_argument, NULL, 'r' },
 	{ "on-failure", required_argument, NULL, 'o' }, { "restarts", required_argument, NULL, 'n' },
+	{ "external", required_argument, NULL, OPT_EXTERNAL },
 	{ "files", required_argument, NULL, 'f' },    { "on-signal", required_argument, NULL, 's' },
 	{ "timeout", required_argument, NULL, 't' },  { "coordinator", required_argument, NULL, OPT_COORDINATOR },
 	{ "listen", required_argument, NULL, OPT_LISTEN }, { "no-remote", no_argument, NULL, OPT_NO_REMOTE },
@@ -76,7 +80,7 @@ static const struct option launch_long[] = {
 };
 
 struct launch_flags {
-	const char *job, *dir, *interval, *keep, *compress, *rdma, *files, *on_failure, *restarts, *on_signal, *timeout, *coordinator, *listen;
+	const char *job, *dir, *interval, *keep, *compress, *rdma, *files, *external, *on_failure, *restarts, *on_signal, *timeout, *coordinator, *listen;
 	struct options_with with;
 };
 
@@ -98,6 +102,7 @@ static int launch_parse(int argc, char **argv, struct launch_flags *f)
 		case 'n': f->restarts = optarg; break;
 		case 's': f->on_signal = optarg; break;
 		case 't': f->timeout = optarg; break;
+		case OPT_EXTERNAL: f->external = optarg; break;
 		case OPT_COORDINATOR: f->coordinator = optarg; break;
 		case OPT_LISTEN: f->listen = optarg; break;
 		case OPT_WITH:
@@ -171,6 +176,7 @@ static int launch_options(struct launch_flags *f, const char *program, struct jo
 	o->compress = options_text(f->compress, "FERMATA_COMPRESS");
 	o->rdma = options_text(f->rdma, "FERMATA_RDMA");
 	o->files = options_text(f->files, "FERMATA_FILES");
+	o->external = options_text(f->external, "FERMATA_EXTERNAL");
 	o->on_failure = options_text(f->on_failure, "FERMATA_ON_FAILURE");
 	o->restarts = options_number("--restarts", options_text(f->restarts, "FERMATA_RESTARTS"), &o->restarts_given);
 	o->interval = options_number("--interval", options_text(f->interval, "FERMATA_INTERVAL"), &o->interval_given);
@@ -180,7 +186,7 @@ static int launch_options(struct launch_flags *f, const char *program, struct jo
 		log_error("FERMATA_FAULT=%s: no such point", getenv("FERMATA_FAULT"));
 		return -EINVAL;
 	}
-	return options_failure(o->on_failure) < 0 ? -EINVAL : options_check(o->compress, o->rdma, o->files);
+	return options_failure(o->on_failure) < 0 || options_external(o->external) < 0 ? -EINVAL : options_check(o->compress, o->rdma, o->files);
 }
 
 /* @first, then what the variable had. */

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
+#include "protocol/external.h"
 #include "protocol/files.h"
 
 const char *options_text(const char *flag, const char *variable)
@@ -50,6 +51,14 @@ int options_check(const char *compress, const char *rdma, const char *files)
 		return -EINVAL;
 	}
 	return 0;
+}
+
+int options_external(const char *value)
+{
+	if (!value || external_parse(value))
+		return 0;
+	log_error("--external %s: fail, error or reconnect-listen is needed", value);
+	return -EINVAL;
 }
 
 int options_capsule(const char *value)

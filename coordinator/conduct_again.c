@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "coordinator/internal.h"
+#include "protocol/external.h"
 #include "protocol/files.h"
 
 #define AGAIN_MS 10u
@@ -42,6 +43,7 @@ bool conduct_attempt(struct coordinator *c)
 	if (!command_wanted(c, &flags, &files))
 		return false;
 	c->files = files;
+	c->external = external_of(flags, external_parse(c->options->external));
 	c->flags = flags;
 	c->attempts++;
 	c->started_ns = raw_now_ns();

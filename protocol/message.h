@@ -119,6 +119,9 @@ struct msg_welcome {
 /* What becomes of the contents of files: the policy of `launch --files`. */
 enum msg_files { MSG_FILES_UNSAID = 0, MSG_FILES_RESTORE = 1, MSG_FILES_CHECK = 2, MSG_FILES_IGNORE = 3 };
 
+/* What becomes of connections that lead out of the job: the policy of `launch --external`. UNSAID: of an older coordinator, FAIL. */
+enum msg_external { MSG_EXTERNAL_UNSAID = 0, MSG_EXTERNAL_FAIL = 1, MSG_EXTERNAL_ERROR = 2, MSG_EXTERNAL_RECONNECT = 3 };
+
 struct msg_phase {
 	uint32_t phase;
 	uint32_t round;
@@ -127,7 +130,7 @@ struct msg_phase {
 	char directory[512]; /* WRITE: absolute, exists; image goes there under the next name */
 	char name[64];	     /* WRITE: file name of this process's image */
 	uint32_t files;	     /* enum msg_files: of this checkpoint */
-	uint32_t reserved;
+	uint32_t external;   /* enum msg_external: likewise */
 };
 
 struct msg_phase_done {
@@ -167,6 +170,9 @@ struct msg_progress {
 enum {
 	MSG_CHECKPOINT_STOP = 1,    /* end the job when the checkpoint is committed */
 	MSG_CHECKPOINT_REQUEUE = 2, /* with STOP: for a batch system, which starts it again */
+	MSG_CHECKPOINT_EXTERNAL_FAIL = 4, /* enum msg_external is so; none of the three: as the job has it */
+	MSG_CHECKPOINT_EXTERNAL_ERROR = 8,
+	MSG_CHECKPOINT_EXTERNAL_RECONNECT = 16,
 };
 
 struct msg_checkpoint {

@@ -66,6 +66,9 @@ struct fermata_plugin {
 	/* Called in rounds, a barrier between them, until all processes say FERMATA_DRAINED in one round. */
 	int (*fd_drain)(struct fermata_desc *d, unsigned int round);
 	int (*fd_dump)(struct fermata_desc *d, struct fermata_sink *sink);
+	/* Of one whose drain has said FERMATA_FD_OUTSIDE, which is no standard stream, where --external lets such go: from now on it is one whose other side is gone. 0 or
+	 * -errno. NULL: the checkpoint is refused. */
+	int (*fd_let_go)(struct fermata_desc *d);
 	/* As fd_drain, in the processes that hold the description and do not lead it. 0 or -errno. */
 	int (*fd_follow)(struct fermata_desc *d, unsigned int round);
 	/* The checkpoint is over (or has failed) and the job goes on: undo what drain did. */
@@ -236,6 +239,9 @@ uint32_t fermata_init_pid(void);
 int fermata_in_capsule(void); /* 1: restarted in namespaces of its own: what its IPC namespace has is the job's */
 /* 1 inside a process that runs under a coordinator; 0: loaded, but no job (wrappers then pass through). */
 int fermata_active(void);
+/* What becomes of connections that lead out of the job (--external), at this checkpoint. RECONNECT is ERROR, and more: those that nobody has accepted yet are left out. */
+enum { FERMATA_EXTERNAL_FAIL, FERMATA_EXTERNAL_ERROR, FERMATA_EXTERNAL_RECONNECT };
+int fermata_option_external(void);
 /* What the job's programs have from whoever began it or restarts it: base/begun.h. */
 struct begun;
 const struct begun *fermata_begun(void);

@@ -181,6 +181,7 @@ const struct fermata_plugin plugin_socket = {
 	.fd_unpack = socket_flight_unpack,
 	.fd_claim = socket_fd_claim,
 	.fd_drain = socket_fd_drain,
+	.fd_let_go = socket_unix_let_go,
 	.fd_follow = socket_fd_follow,
 	.fd_dump = socket_fd_dump,
 	.fd_resume = socket_fd_resume,

@@ -139,6 +139,8 @@ int socket_options_dump(int fd, const struct socket_record *r, struct socket_opt
 int socket_options_restore(int fd, int number, const struct socket_option *o, uint32_t count, bool early);
 
 /* ---- socket_tcp.c, socket_unix.c ---- */
+/* Its peer is out of the job: 1, and it is one that has been reset (--external); 0: that is to be refused. */
+int socket_let_go(struct socket_state *s);
 int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s);
 int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
 int socket_tcp_follow(struct fermata_desc *d, struct socket_state *s, unsigned int round);
@@ -148,6 +150,7 @@ int socket_tcp_follow(struct fermata_desc *d, struct socket_state *s, unsigned i
  */
 bool socket_tcp_arrived(int sender, int receiver);
 int socket_unix_claim(struct fermata_desc *d, struct socket_state *s);
+int socket_unix_let_go(struct fermata_desc *d);
 int socket_unix_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
 
 /* ---- socket_datagram.c ---- */

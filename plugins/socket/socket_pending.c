@@ -130,8 +130,10 @@ static int drain_client(struct fermata_desc *d, struct socket_state *s)
 	if (count(&key, d, s))
 		return FERMATA_DRAINED;
 	socket_name_text(&s->record.remote, text, sizeof(text));
-	return fermata_fail(-EOPNOTSUPP, "fd %d: its connection to %s leads out of the job: run the server under the job too, or "
-			    "close the connection before the checkpoint", d->fd, text);
+	if (socket_let_go(s))
+		return FERMATA_DRAINED;
+	return fermata_fail(-EOPNOTSUPP, "fd %d: its connection to %s leads out of the job: run the server under the job too, "
+			    "close the connection before the checkpoint, or let it go (--external=error)", d->fd, text);
 }
 
 int socket_pending_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round)
@@ -150,11 +152,11 @@ int socket_pending_drain(struct fermata_desc *d, struct socket_state *s, unsigne
 		return r ? r : FERMATA_DRAIN_MORE;
 	}
 	n = count(&key, d, s);
-	if (n == s->pending)
+	if (n == s->pending || fermata_option_external() == FERMATA_EXTERNAL_RECONNECT)
 		return FERMATA_DRAINED;
 	socket_name_text(&s->record.local, text, sizeof(text));
 	return fermata_fail(-EAGAIN, "fd %d, listening on %s, has %u connections that are not accepted yet, %u of them from "
-			    "processes of the job: try again when they are", d->fd, text, s->pending, n);
+			    "processes of the job: try again when they are, or leave the others out (--external=reconnect-listen)", d->fd, text, s->pending, n);
 }
 
 int socket_pending_connect(struct fermata_desc *d, const struct socket_record *r)

@@ -20,6 +20,7 @@ enum {
 	SOCKET_ERROR = 8,	 /* orphan: the next call reports a reset */
 	SOCKET_FAR = 32,	 /* CONNECTED, TCP: the peer is on another host of the job */
 	SOCKET_FAR_LISTENS = 64, /* and of the two ends this one listens at a restart */
+	SOCKET_EXTERNAL = 128,	 /* ORPHAN: its peer was not of the job */
 	SOCKET_PATH_PRESENT = 16, /* the local name is a path, and a file stands there */
 };
 

@@ -7,7 +7,7 @@
  *   an orphan	 if that end is closed: what it sent may still be read
  *   pending	 if it waits in the queue of a listener, not yet accepted (socket_pending.c)
  *   far	 if somebody on another host of the job has it (socket_far.c)
- *   outside	 otherwise: the checkpoint is refused with both addresses
+ *   outside	 otherwise: the checkpoint is refused with both addresses, or, by --external, it is an orphan that was reset
  *
  * Rounds of the drain, all processes in step:
  *   0..2  a sender whose bytes have not all arrived asks for another round
@@ -152,14 +152,17 @@ static int without_peer(struct fermata_desc *d, struct socket_state *s, const st
 		return refuse(d, s, -EAGAIN, "has sent data and waits to be accepted by its listener: try again");
 	if (ino == 0 && info->tcpi_state == TCP_ESTABLISHED)
 		return socket_pending_found(d, s);
+	if (s->foreign && socket_let_go(s))
+		return FERMATA_DRAINED;
 	if (s->foreign && STATE(info->tcpi_state) & STATES_GOT_FIN)
 		return refuse(d, s, -EAGAIN, "leads to another host, where nobody of the job has its other end: it has been closed there, or leads out of the "
 					     "job; close it before the checkpoint");
 	if (ino > 0 && !s->elsewhere)
 		return ask_elsewhere(s);
 	if (ino > 0 || ino == -EHOSTUNREACH || !(STATE(info->tcpi_state) & STATES_GOT_FIN))
-		return refuse(d, s, -EOPNOTSUPP, "leads out of the job: run the peer under the job too, or close the "
-						 "connection before the checkpoint");
+		return socket_let_go(s) ? FERMATA_DRAINED :
+					  refuse(d, s, -EOPNOTSUPP, "leads out of the job: run the peer under the job too, close the "
+								    "connection before the checkpoint, or let it go (--external=error)");
 	s->record.kind = SOCKET_ORPHAN;
 	s->record.flags |= SOCKET_END_OF_FILE;
 	return FERMATA_DRAINED;

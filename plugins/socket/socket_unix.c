@@ -148,6 +148,27 @@ static int look(struct fermata_desc *d, struct socket_state *s)
 	return r ? r : socket_messages_ask(&s->messages);
 }
 
+int socket_let_go(struct socket_state *s)
+{
+	if (fermata_option_external() == FERMATA_EXTERNAL_FAIL)
+		return 0;
+	s->record.kind = SOCKET_ORPHAN;
+	s->record.flags |= SOCKET_END_OF_FILE | SOCKET_ERROR | SOCKET_EXTERNAL;
+	s->record.remote.length = 0; /* somebody else's name */
+	return 1;
+}
+
+int socket_unix_let_go(struct fermata_desc *d)
+{
+	struct socket_state *s = d->priv;
+	char text[120];
+
+	if (s->record.type != SOCK_DGRAM && socket_let_go(s))
+		return look(d, s);
+	socket_name_text(&s->record.local, text, sizeof(text));
+	return fermata_fail(-EOPNOTSUPP, "fd %d, a datagram socket %s, is connected with one without a name out of the job, which is not supported: close it before the checkpoint", d->fd, text);
+}
+
 int socket_unix_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round)
 {
 	bool may_hold;

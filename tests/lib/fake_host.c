@@ -60,6 +60,11 @@ bool device_owns_fd(int fd)
 	return false;
 }
 
+int fermata_option_external(void)
+{
+	return FERMATA_EXTERNAL_FAIL;
+}
+
 int fermata_outputs_at_end(void)
 {
 	return 0;

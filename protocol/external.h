@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The words of `--external` for enum msg_external. */
+#pragma once
+
+#include <string.h>
+
+#include "protocol/message.h"
+
+static const char *const external_words[] = { [MSG_EXTERNAL_FAIL] = "fail", [MSG_EXTERNAL_ERROR] = "error", [MSG_EXTERNAL_RECONNECT] = "reconnect-listen" };
+
+/* MSG_EXTERNAL_UNSAID: no such word. */
+static inline uint32_t external_parse(const char *word)
+{
+	for (uint32_t i = MSG_EXTERNAL_FAIL; word && i <= MSG_EXTERNAL_RECONNECT; i++)
+		if (!strcmp(word, external_words[i]))
+			return i;
+	return MSG_EXTERNAL_UNSAID;
+}
+
+/* The flag of a request for a policy. */
+static inline uint32_t external_flag(uint32_t external)
+{
+	return external ? MSG_CHECKPOINT_EXTERNAL_FAIL << (external - MSG_EXTERNAL_FAIL) : 0;
+}
+
+/* What a checkpoint that was asked for with @flags has, in a job with @usual. Of several that ask together the one that lets most go counts. */
+static inline uint32_t external_of(uint32_t flags, uint32_t usual)
+{
+	for (uint32_t i = MSG_EXTERNAL_RECONNECT; i >= MSG_EXTERNAL_FAIL; i--)
+		if (flags & external_flag(i))
+			return i;
+	return usual;
+}
