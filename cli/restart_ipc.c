@@ -21,56 +21,16 @@
 
 typedef int (*entry_fn)(const struct ipc_entry *e);
 
-static bool set_is_whole(const struct ipc_entry *e)
-{
-	const struct ipc_set *s = (const void *)(e + 1);
-
-	return e->length >= sizeof(*s) && (e->length - sizeof(*s)) / sizeof(struct ipc_semaphore) >= s->count;
-}
-
-static const struct ipc_message *message_after(const struct ipc_message *m)
-{
-	return (const void *)((const char *)(m + 1) + (m->length + 7) / 8 * 8);
-}
-
-static bool queue_is_whole(const struct ipc_entry *e)
-{
-	const struct ipc_queue *q = (const void *)(e + 1);
-	size_t left = e->length - sizeof(*q);
-	const struct ipc_message *m = (const void *)(q + 1);
-
-	if (e->length < sizeof(*q))
-		return false;
-	for (uint32_t i = 0; i < q->count; i++, m = message_after(m)) {
-		if (left < sizeof(*m) || m->length > left - sizeof(*m) || (m->length + 7) / 8 * 8 > left - sizeof(*m))
-			return false;
-		left -= sizeof(*m) + (m->length + 7) / 8 * 8;
-	}
-	return true;
-}
-
-static bool is_whole(const struct ipc_entry *e)
-{
-	return e->kind == IPC_ENTRY_SET ? set_is_whole(e) : e->kind == IPC_ENTRY_QUEUE ? queue_is_whole(e) : true;
-}
-
 /* Each entry of a record to @fn, or none: to be looked at. */
-static int each_entry(const char *record, size_t length, entry_fn fn)
+static int each_entry(const void *record, size_t length, entry_fn fn)
 {
-	const struct ipc_record *head = (const void *)record;
+	const struct ipc_entry *e = NULL;
 	int err = 0;
 
-	if (length < sizeof(*head) || head->version != IPC_RECORD_VERSION)
-		return length ? -EBADMSG : 0;
-	for (size_t at = sizeof(*head); at < length && !err;) {
-		const struct ipc_entry *e = (const void *)(record + at);
-
-		if (length - at < sizeof(*e) || e->length % 8 || length - at - sizeof(*e) < e->length || !is_whole(e))
-			return -EBADMSG;
-		if (fn)
-			err = fn(e);
-		at += sizeof(*e) + e->length;
-	}
+	if (!ipc_record_is_whole(record, length))
+		return -EBADMSG;
+	while (fn && length && !err && (e = ipc_record_next(record, length, e)))
+		err = fn(e);
 	return err;
 }
 
@@ -84,7 +44,7 @@ static int each(const struct restart_process *p, entry_fn fn)
 		const struct image_resource *r = note.data;
 
 		if (note.type == IMAGE_NOTE_RESOURCE && r->kind == IMAGE_RESOURCE_PLAIN && !strcmp(r->plugin, "ipc"))
-			err = each_entry((const char *)(r + 1), r->length, fn);
+			err = each_entry(r + 1, r->length, fn);
 	}
 	return err;
 }
@@ -221,7 +181,7 @@ static int queue_fill(const void *arg, int32_t pid)
 	const struct ipc_message *m = (const void *)(q + 1);
 
 	(void)pid;
-	for (uint32_t i = 0; i < q->count; i++, m = message_after(m))
+	for (uint32_t i = 0; i < q->count; i++, m = ipc_message_after(m))
 		if (msgsnd(q->owner.id, &m->type, m->length, IPC_NOWAIT) < 0)
 			return -errno;
 	return 0;
@@ -241,7 +201,7 @@ static void raise_limits(const struct ipc_queue *q)
 	uint64_t longest = 0, all = q->limit;
 	char text[24];
 
-	for (uint32_t i = 0; i < q->count; i++, m = message_after(m)) {
+	for (uint32_t i = 0; i < q->count; i++, m = ipc_message_after(m)) {
 		longest = m->length > longest ? m->length : longest;
 		all += m->length;
 	}

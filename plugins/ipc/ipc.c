@@ -43,31 +43,22 @@ static int dump(struct fermata_sink *sink)
 /* Hands all entries of @kind to @fn. */
 static int each(uint32_t kind, int (*fn)(const struct ipc_adjustment *a, uint32_t count))
 {
-	const char *at = record + sizeof(struct ipc_record), *end = record + record_length;
+	const struct ipc_entry *e = NULL;
 	int r = 0;
 
-	while (!r && at + sizeof(struct ipc_entry) <= end) {
-		const struct ipc_entry *e = (const struct ipc_entry *)at;
-
-		at += sizeof(*e);
-		if (e->length > (size_t)(end - at))
-			return fermata_fail(-EBADMSG, "the record of System V semaphores is cut");
+	while (!r && (e = ipc_record_next(record, record_length, e)))
 		if (e->kind == kind)
-			r = fn((const struct ipc_adjustment *)at, e->length / sizeof(struct ipc_adjustment));
-		at += e->length;
-	}
+			r = fn((const void *)(e + 1), e->length / sizeof(struct ipc_adjustment));
 	return r;
 }
 
 static int recreate(const void *data, size_t len)
 {
-	const struct ipc_record *head = data;
-
 	record = NULL;
+	if (!ipc_record_is_whole(data, len))
+		return fermata_fail(-EBADMSG, "the record of System V semaphores is damaged or of another version");
 	if (!len)
 		return 0;
-	if (len < sizeof(*head) || head->version != IPC_RECORD_VERSION)
-		return fermata_fail(-EBADMSG, "the record of System V semaphores is damaged or of another version");
 	record = data;
 	record_length = len;
 	return each(IPC_ENTRY_UNDO, ipc_undo_make);

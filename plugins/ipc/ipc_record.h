@@ -9,6 +9,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define IPC_RECORD_VERSION 1
@@ -70,3 +72,71 @@ _Static_assert(sizeof(struct ipc_semaphore) == 8, "ipc_record");
 _Static_assert(sizeof(struct ipc_queue) == 56, "ipc_record");
 _Static_assert(sizeof(struct ipc_message) == 16, "ipc_record");
 _Static_assert(sizeof(struct ipc_adjustment) == 8, "ipc_record");
+
+/* ---- decoding: the record comes from a file. Once a record is whole nobody who walks through it has to check sizes ---- */
+
+static inline const struct ipc_entry *ipc_entry_after(const struct ipc_entry *e)
+{
+	return (const void *)((const char *)(e + 1) + e->length);
+}
+
+/* Of a message that is whole. */
+static inline const struct ipc_message *ipc_message_after(const struct ipc_message *m)
+{
+	return (const void *)((const char *)(m + 1) + (m->length + 7) / 8 * 8);
+}
+
+static inline bool ipc_queue_is_whole(const struct ipc_queue *q, size_t length)
+{
+	const struct ipc_message *m = (const void *)(q + 1);
+	size_t left = length - sizeof(*q), size;
+
+	if (length < sizeof(*q))
+		return false;
+	for (uint32_t i = 0; i < q->count; i++, m = ipc_message_after(m)) {
+		if (left < sizeof(*m) || m->length > left - sizeof(*m))
+			return false;
+		size = sizeof(*m) + (m->length + 7) / 8 * 8;
+		if (size > left)
+			return false;
+		left -= size;
+	}
+	return true;
+}
+
+static inline bool ipc_entry_is_whole(const struct ipc_entry *e, size_t left)
+{
+	const struct ipc_set *s = (const void *)(e + 1);
+
+	if (left < sizeof(*e) || e->length % 8 || e->length > left - sizeof(*e))
+		return false;
+	if (e->kind == IPC_ENTRY_QUEUE)
+		return ipc_queue_is_whole((const void *)(e + 1), e->length);
+	return e->kind != IPC_ENTRY_SET ||
+	       (e->length >= sizeof(*s) && (e->length - sizeof(*s)) / sizeof(struct ipc_semaphore) >= s->count);
+}
+
+/* The first entry of a record, the one after @e, or NULL: there is none. */
+static inline const struct ipc_entry *ipc_record_next(const void *record, size_t length, const struct ipc_entry *e)
+{
+	const char *end = (const char *)record + length;
+
+	e = e ? ipc_entry_after(e) : (const void *)((const struct ipc_record *)record + 1);
+	return (const char *)e < end ? e : NULL;
+}
+
+/* No record at all is whole, too. 8-aligned. */
+static inline bool ipc_record_is_whole(const void *record, size_t length)
+{
+	const struct ipc_record *head = record;
+	const struct ipc_entry *e = NULL;
+
+	if (!length)
+		return true;
+	if (length < sizeof(*head) || head->version != IPC_RECORD_VERSION)
+		return false;
+	while ((e = ipc_record_next(record, length, e)))
+		if (!ipc_entry_is_whole(e, (size_t)((const char *)record + length - (const char *)e)))
+			return false;
+	return true;
+}

@@ -229,7 +229,7 @@ static int mqueue_fd_restore(struct fermata_desc *d, const void *record, size_t 
 {
 	const struct mqueue_fd *r = record;
 
-	if (len < sizeof(*r) || r->version != MQUEUE_RECORD_VERSION)
+	if (!mqueue_fd_is_whole(r, len))
 		return fermata_fail(-EBADMSG, "fd %d: the record of its message queue is damaged or of another version", d->fd);
 	return FERMATA_FD_LATER;
 }

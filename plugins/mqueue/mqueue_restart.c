@@ -55,42 +55,17 @@ static int make(const struct mqueue_queue *q)
 	return 0;
 }
 
-static int messages_are_whole(const struct mqueue_queue *q, size_t left)
-{
-	const char *at = (const char *)(q + 1), *end = at + q->length;
-
-	if (q->length > left)
-		return 0;
-	for (uint32_t i = 0; i < q->count; i++) {
-		const struct mqueue_message *m = (const void *)at;
-		size_t room = (size_t)(end - at);
-
-		if (room < sizeof(*m) || ALIGN_UP((size_t)m->length, (size_t)8) > room - sizeof(*m))
-			return 0;
-		at += sizeof(*m) + ALIGN_UP((size_t)m->length, (size_t)8);
-	}
-	return 1;
-}
-
 int mqueue_recreate(const void *record, size_t len)
 {
 	const struct mqueue_record *head = record;
-	const char *at = (const char *)(head + 1), *end = (const char *)record + len;
+	const struct mqueue_queue *q = (const void *)(head + 1);
 	int r = 0;
 
 	made_count = 0;
-	if (!len)
-		return 0;
-	if (len < sizeof(*head) || head->version != MQUEUE_RECORD_VERSION)
+	if (!mqueue_record_is_whole(record, len))
 		return fermata_fail(-EBADMSG, "the record of message queues is damaged or of another version");
-	for (uint32_t i = 0; i < head->count && !r; i++) {
-		const struct mqueue_queue *q = (const void *)at;
-
-		if ((size_t)(end - at) < sizeof(*q) || !messages_are_whole(q, (size_t)(end - at) - sizeof(*q)))
-			return fermata_fail(-EBADMSG, "the record of message queues is cut");
+	for (uint32_t i = 0; len && i < head->count && !r; i++, q = mqueue_queue_after(q))
 		r = make(q);
-		at += sizeof(*q) + q->length;
-	}
 	return r;
 }
 
