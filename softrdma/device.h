@@ -234,6 +234,8 @@ uint32_t sr_net_address(struct sr_host *h);
 /* A queue pair that is ready to receive and leads to another host, or takes datagrams. */
 void sr_net_attach(struct sr_context *ctx, struct sr_qp *qp);
 void sr_net_detach(struct sr_context *ctx, struct sr_qp *qp);
+/* What has come from its other end is heard, before it hears nothing more. */
+void sr_net_take_in(struct sr_qp *qp);
 /* As sr_qp_run_locked. */
 void sr_net_run_locked(struct sr_context *ctx, struct sr_qp *qp);
 /* The other end may have waited for what there is now. */

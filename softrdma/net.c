@@ -21,6 +21,7 @@
 #include "softrdma/net.h"
 
 #define BACKLOG 128
+#define LAST_ROUNDS 4 /* of taking in; more may come all the time */
 
 uint32_t sr_net_address(struct sr_host *h)
 {
@@ -274,6 +275,17 @@ void sr_net_detach(struct sr_context *ctx, struct sr_qp *qp)
 	lock_acquire(&net->lock);
 	list_add_tail(&net->free_qps, &n->link);
 	lock_release(&net->lock);
+}
+
+void sr_net_take_in(struct sr_qp *qp)
+{
+	struct net_conn *c = qp->net->conn;
+	int i;
+
+	lock_acquire(&c->lock);
+	for (i = 0; i < LAST_ROUNDS && c->state == NET_UP && net_receive(c); i++)
+		;
+	lock_release(&c->lock);
 }
 
 void sr_net_run_locked(struct sr_context *ctx, struct sr_qp *qp)

@@ -4,6 +4,18 @@
  * the data of READs and atomics. An answer to a life that is over, or to a number that is, means nothing.
  *
  * After a NAK, or a connection that broke, the requester goes back to what was not acknowledged. Under the connection's lock.
+ *
+ * The last acknowledgement and a disconnect. Who has got all that it wants says so in another way, by rdma_cm or by a socket, and this program moves its
+ * queue pair to ERR then: what is not complete ends as flushed. An adapter acknowledges as it completes a receive, and takes in at once what comes; here an ACK
+ * may wait for half a millisecond to go with a request, and then in the socket until somebody reads. So
+ *
+ *   the other end   a queue pair that is moved to ERR, or destroyed, first says what it owes (net_pump). librdmacm does one or the other before it disconnects
+ *   this end        a queue pair that is moved to ERR first hears what is there (sr_net_take_in)
+ *
+ *      b: receives, to ERR: ACK ---- data's TCP ----> in a's socket ------------------> a, to ERR: heard, complete; the rest flushed
+ *      b:                   disconnect -- another TCP connection --> a is told
+ *
+ * The two connections have their own clocks: where the ACK's packet is lost, and the disconnect's is not, the send ends as flushed, as where a real one is lost.
  */
 #include "base/sys.h"
 #include "softrdma/net_request.h"

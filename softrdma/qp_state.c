@@ -262,6 +262,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask
 	mask = applicable(ibqp->qp_type, mask);
 	if (unlikely(ctx->net) && mask == IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
 		sr_net_detach(ctx, qp);
+	if (unlikely(qp->net) && mask == IBV_QP_STATE && attr->qp_state == IBV_QPS_ERR)
+		sr_net_take_in(qp);
 	if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RTR && ibqp->qp_type != IBV_QPT_XRC_SEND)
 		sr_qp_bounce(ctx, qp);
 	sr_sq_lock(ctx, &ctx->self, qp->shm);

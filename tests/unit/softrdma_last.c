@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A connection that the other host has reset may still hold what that has said: it is taken in, though the next thing here is a send, which fails.
- * So that nobody reads before that, a child holds the library's thread by ptrace.
+ * The last that another host has said is heard, whatever the next thing here is: a send, on a connection that the other host has reset since, which fails; or a
+ * move to ERR, because the program has been told in another way that the other end is through. So that nobody reads before that, a child
+ * holds the library's thread by ptrace.
  */
 #include <dirent.h>
 #include <linux/sockios.h>
@@ -133,9 +134,78 @@ static void test_last(void **state)
 	end_close(&e);
 }
 
+/* Has got the message, so it is through, and says so. */
+static int leaver(int sock)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+	struct end e;
+
+	end_open(&e, 1, ALL * LENGTH);
+	end_connect(&e, sock);
+	for (int i = 0; i < 2; i++)
+		die_unless(!post_recv(&e, 0, (uint64_t)i, 0, LENGTH));
+	meet(sock);
+	good_wc(e.rcq, 0);
+	meet(sock);
+	good_wc(e.rcq, 1);
+	die_unless(!ibv_modify_qp(e.qp[0], &a, IBV_QP_STATE));
+	meet(sock);
+	meet(sock);
+	return 0;
+}
+
+static void follow(struct end *e, int sock)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
+	int fd = end_connection(0), there = 0;
+
+	die_unless(fd >= 0);
+	meet(sock);
+	send_one(e, 1);
+	meet(sock);
+	while (!there)
+		die_unless(!ioctl(fd, SIOCINQ, &there));
+	die_unless(!ibv_modify_qp(e->qp[0], &a, IBV_QP_STATE));
+	good_wc(e->scq, 1);
+}
+
+/* What the other end's program has got has been acknowledged, so it does not end as flushed. In a process of its own: another host than the other test's. */
+static int stayer(int nobody)
+{
+	int sock, hold, status;
+	pid_t other = spawn_end(leaver, &sock), held;
+	char byte;
+	struct end e;
+
+	end_open(&e, 1, ALL * LENGTH);
+	end_connect(&e, sock);
+	meet(sock);
+	send_one(&e, 0);
+	good_wc(e.scq, 0);
+	held = spawn_end(holder, &hold);
+	if (recv(hold, &byte, 1, MSG_PEEK) == 1) {
+		meet(hold);
+		follow(&e, sock);
+		meet(hold);
+		meet(sock);
+	}
+	close(sock);
+	status = reap(held);
+	return status ? status : reap(other);
+}
+
+static void test_leave(void **state)
+{
+	int sock, status = reap(spawn_end(stayer, &sock));
+
+	if (status == 77)
+		skip();
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_last) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_leave), cmocka_unit_test(test_last) };
 
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }
