@@ -30,6 +30,7 @@
  * is told by whose queue pair it leads to. Of a queue pair made only then nobody has published the number: there the name means the first of the ports.
  */
 #include "plugins/verbs/verbs_internal.h"
+#include "plugins/verbs/verbs_keys.h"
 #include "plugins/verbs/verbs_table.h"
 
 /* ---- addresses ---- */
@@ -71,20 +72,21 @@ const struct verbs_port *verbs_qp_port(const struct shadow_qp *qp)
 
 uint32_t verbs_lkey_real(uint32_t key)
 {
-	struct entry *e;
+	struct key_entry *e;
 
-	table_each(e, verbs_lkeys, key)
-		return (uint32_t)e->value;
+	keys_each(e, verbs_lkeys, key)
+		return e->real;
 	return key;
 }
 
 uint32_t verbs_rkey_real(uint32_t member, uint32_t key)
 {
+	struct key_entry *found;
 	struct entry *e;
 
-	table_each(e, verbs_rkeys, key)
-		if (!member || e->member == member)
-			return (uint32_t)e->value;
+	keys_each(found, verbs_rkeys, key)
+		if (!member || found->member == member)
+			return found->real;
 	table_each(e, verbs_windows, key >> 8)
 		if (!member || e->member == member)
 			return ((uint32_t)e->value & ~0xffu) | ((key - (uint32_t)(e->value >> 32) + (uint32_t)e->value) & 0xff);
@@ -95,14 +97,15 @@ uint32_t verbs_rkey_real(uint32_t member, uint32_t key)
 
 int verbs_key_known(uint32_t lkey, uint32_t rkey)
 {
+	struct key_entry *found;
 	struct entry *e;
 
-	table_each(e, verbs_lkeys, lkey)
+	keys_each(found, verbs_lkeys, lkey)
 		return 1;
 	if (!rkey) /* no key: what rxe gives a region that nobody else may reach */
 		return 0;
-	table_each(e, verbs_rkeys, rkey)
-		if (e->member == verbs_self)
+	keys_each(found, verbs_rkeys, rkey)
+		if (found->member == verbs_self)
 			return 1;
 	table_each(e, verbs_windows, rkey >> 8)
 		if (e->member == verbs_self)
@@ -367,8 +370,8 @@ int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, unio
 
 void verbs_key_remove(uint32_t lkey)
 {
-	struct entry *e;
+	struct key_entry *e;
 
-	table_each(e, verbs_lkeys, lkey)
-		e->value = 0; /* the key that no region has */
+	keys_each(e, verbs_lkeys, lkey)
+		e->real = 0; /* the key that no region has */
 }

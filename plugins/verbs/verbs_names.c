@@ -5,9 +5,11 @@
  * it learns what the others have kept for it, verbs_devices_lock held.
  */
 #include "plugins/verbs/verbs_internal.h"
+#include "plugins/verbs/verbs_keys.h"
 #include "plugins/verbs/verbs_table.h"
 
-struct table *verbs_lkeys, *verbs_rkeys, *verbs_qpns, *verbs_ports, *verbs_real_qpns, *verbs_real_ports;
+struct keys *verbs_lkeys, *verbs_rkeys;
+struct table *verbs_qpns, *verbs_ports, *verbs_real_qpns, *verbs_real_ports;
 struct table *verbs_windows, *verbs_srqns;
 uint32_t verbs_self;
 
@@ -162,14 +164,16 @@ static int lkeys_renew(void)
 {
 	struct shadow_context *c;
 	struct shadow_mr *mr;
-	int r = 0;
+	uint32_t count = 0;
+	int r;
 
-	fermata_free(verbs_lkeys);
-	verbs_lkeys = NULL;
 	for_each_context(c)
 		list_each(mr, &c->mrs, link)
-			if (!r)
-				r = table_add(&verbs_lkeys, mr->pub.lkey, mr->real->lkey, 0, 0);
+			count++;
+	r = verbs_keys_make(&verbs_lkeys, count);
+	for_each_context(c)
+		list_each(mr, &c->mrs, link)
+			r = r ? r : verbs_keys_add(&verbs_lkeys, mr->pub.lkey, mr->real->lkey, 0);
 	return r;
 }
 
@@ -277,18 +281,37 @@ static int learn_numbers(const char *name, size_t name_len, struct table **into,
 	return r;
 }
 
-static int learn_keys(const char *name, size_t name_len, struct table **into, int windows)
+/* All values of the name, one after another; those of another size are none. */
+#define each_chunk(chunk, name, len)                                                                                     \
+	for (unsigned int i_ = 0; ((chunk) = fermata_job_resolve(name, sizeof(name), i_, &(len))); i_++)                 \
+		if ((len) == sizeof(*(chunk)) && (chunk)->count <= ARRAY_SIZE((chunk)->mr))
+
+static int learn_keys(void)
+{
+	const struct mr_chunk *chunk;
+	uint32_t count = 0;
+	size_t len;
+	int r;
+
+	each_chunk(chunk, name_mr, len)
+		count += chunk->count;
+	r = verbs_keys_make(&verbs_rkeys, count);
+	each_chunk(chunk, name_mr, len)
+		for (uint32_t m = 0; !r && m < chunk->count; m++)
+			r = verbs_keys_add(&verbs_rkeys, chunk->mr[m].virtual, chunk->mr[m].real, chunk->member);
+	return r;
+}
+
+static int learn_windows(void)
 {
 	const struct mr_chunk *chunk;
 	size_t len;
 	int r = 0;
 
-	for (unsigned int i = 0; (chunk = fermata_job_resolve(name, name_len, i, &len)); i++)
-		for (uint32_t m = 0; !r && len == sizeof(*chunk) && m < chunk->count && m < ARRAY_SIZE(chunk->mr); m++) {
-			uint32_t key = chunk->mr[m].virtual, real = chunk->mr[m].real;
-
-			r = table_add(into, windows ? key >> 8 : key, windows ? (uint64_t)key << 32 | real : real, 0, chunk->member);
-		}
+	each_chunk(chunk, name_mw, len)
+		for (uint32_t m = 0; !r && m < chunk->count; m++)
+			r = table_add(&verbs_windows, chunk->mr[m].virtual >> 8, (uint64_t)chunk->mr[m].virtual << 32 | chunk->mr[m].real, 0,
+				      chunk->member);
 	return r;
 }
 
@@ -309,10 +332,9 @@ static int learn_all(void)
 	ports_free();
 	fermata_free(verbs_qpns);
 	fermata_free(verbs_real_qpns);
-	fermata_free(verbs_rkeys);
 	fermata_free(verbs_windows);
 	fermata_free(verbs_srqns);
-	verbs_qpns = verbs_real_qpns = verbs_rkeys = verbs_windows = verbs_srqns = NULL;
+	verbs_qpns = verbs_real_qpns = verbs_windows = verbs_srqns = NULL;
 	verbs_self = fermata_member();
 	r = learn_ports();
 	if (!r)
@@ -320,9 +342,9 @@ static int learn_all(void)
 	if (!r)
 		r = learn_numbers(name_srq, sizeof(name_srq), &verbs_srqns, NULL);
 	if (!r)
-		r = learn_keys(name_mr, sizeof(name_mr), &verbs_rkeys, 0);
+		r = learn_keys();
 	if (!r)
-		r = learn_keys(name_mw, sizeof(name_mw), &verbs_windows, 1);
+		r = learn_windows();
 	return r ? r : verbs_cm_hosts_learn();
 }
 

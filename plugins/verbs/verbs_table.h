@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The hash tables of the fabric's names, open addressing, read by the data path without a lock: they change at a restart only
- * (verbs_fabric.c). A key may stand for several entries.
+ * (verbs_fabric.c). A key may stand for several entries. Keys of regions: verbs_keys.h.
  */
 #pragma once
 
@@ -20,8 +20,8 @@ struct table {
 	struct entry entries[];
 };
 
-/* Of this life; written by verbs_names.c alone but for one word (verbs_key_remove). */
-extern struct table *verbs_lkeys HIDDEN, *verbs_rkeys HIDDEN, *verbs_qpns HIDDEN, *verbs_ports HIDDEN, *verbs_srqns HIDDEN;
+/* Of this life; written by verbs_names.c alone. */
+extern struct table *verbs_qpns HIDDEN, *verbs_ports HIDDEN, *verbs_srqns HIDDEN;
 /* By the upper 24 bits of the key; the value: a key that the program may have, and, in the lower half, the device's for it. */
 extern struct table *verbs_windows HIDDEN;
 extern uint32_t verbs_self HIDDEN; /* our own number in the tables */

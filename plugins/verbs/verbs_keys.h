@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Tables of regions' keys after a restart, from the program's to those of this life: verbs_keys.c. Read by the data path without a lock; they change at a restart
+ * only. A key may stand for several entries, of several processes.
+ */
+#pragma once
+
+#include "plugins/verbs/verbs_backend.h"
+
+struct key_entry {
+	uint32_t key, real;
+	uint32_t member; /* whose: a number of fermata_member(), in the life that the table is of; 0: our own */
+	uint32_t used;
+};
+_Static_assert(sizeof(struct key_entry) == 16, "four to a cache line");
+
+struct keys {
+	uint32_t mask, count;
+	uint64_t factor; /* a key's place: keys_slot */
+	uint32_t shift;
+	uint32_t steps; /* from its place to where a key lies, of all keys */
+	struct key_entry entries[] __attribute__((aligned(16)));
+};
+
+/* Of this life; written by verbs_names.c alone but for one word (verbs_key_remove). */
+extern struct keys *verbs_lkeys HIDDEN, *verbs_rkeys HIDDEN;
+
+/* An empty table in place of *@where, for so many keys; more make it grow. 0 or -ENOMEM. */
+int verbs_keys_make(struct keys **where, uint32_t count);
+int verbs_keys_add(struct keys **where, uint32_t key, uint32_t real, uint32_t member);
+
+static inline uint32_t keys_slot(const struct keys *t, uint32_t key)
+{
+	return (uint32_t)(key * t->factor >> t->shift) & t->mask;
+}
+
+/* The next entry of @key from position *@at on, which moves behind it. */
+static inline struct key_entry *keys_next(struct keys *t, uint32_t key, uint32_t *at)
+{
+	while (t && t->entries[*at & t->mask].used) {
+		struct key_entry *e = &t->entries[(*at)++ & t->mask];
+
+		if (e->key == key)
+			return e;
+	}
+	return NULL;
+}
+
+/* All entries of @wanted in @t, one after another. */
+#define keys_each(e, t, wanted)                                                           \
+	for (uint32_t at_ = (t) ? keys_slot(t, wanted) : 0; (e = keys_next(t, wanted, &at_));)

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The tables of keys after a restart: each key is found, whosever it is, side by side where devices count, and nowhere after a long search. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "plugins/verbs/verbs_keys.h"
+#include "tests/lib/fake_verbs_host.h"
+
+#define COUNT 20000u
+#define LONG_SEARCH 64u
+
+static struct keys *table;
+
+static uint32_t real_of(uint32_t member, uint32_t n)
+{
+	return member << 24 ^ (n * 7 + 1);
+}
+
+/* Enters @n keys of each of @members, @step apart and with @low; all have to be found, each in few steps. */
+static void fill(uint32_t members, uint32_t n, uint32_t step, uint32_t room)
+{
+	uint32_t longest = 0;
+
+	assert_int_equal(verbs_keys_make(&table, room), 0);
+	for (uint32_t m = 1; m <= members; m++)
+		for (uint32_t i = 0; i < n; i++)
+			assert_int_equal(verbs_keys_add(&table, i * step, real_of(m, i), m), 0);
+	assert_int_equal(table->count, members * n);
+	for (uint32_t m = 1; m <= members; m++)
+		for (uint32_t i = 0; i < n; i++) {
+			uint32_t at = keys_slot(table, i * step), first = at, found = 0;
+			struct key_entry *e;
+
+			while ((e = keys_next(table, i * step, &at)))
+				if (e->member == m) {
+					assert_int_equal(e->real, real_of(m, i));
+					found++;
+					longest = at - first > longest ? at - first : longest;
+				}
+			assert_int_equal(found, 1);
+		}
+	assert_in_range(longest, 1, members + LONG_SEARCH);
+}
+
+/* As devices count: the keys of one process lie in its order. */
+static void test_counted(void **state)
+{
+	fill(1, COUNT, 1 << 8, COUNT);
+	for (uint32_t i = 1; i < COUNT; i++)
+		assert_int_equal(keys_slot(table, i << 8), keys_slot(table, (i - 1) << 8) + 1);
+}
+
+static void test_grows(void **state)
+{
+	fill(1, COUNT, 1 << 8, 0);
+}
+
+/* Of a device that counts otherwise: in large steps, or in a key's lowest bits. */
+static void test_steps(void **state)
+{
+	fill(1, COUNT / 2, 1 << 17, COUNT / 2);
+	fill(1, COUNT, 1, COUNT);
+	fill(1, COUNT, 1, 0);
+}
+
+/* Each of many processes counts from the same number on. */
+static void test_members(void **state)
+{
+	fill(40, COUNT / 40, 1 << 8, COUNT);
+	fill(40, COUNT / 40, 1 << 8, 0);
+}
+
+static void test_absent(void **state)
+{
+	uint32_t at;
+
+	fill(1, 100, 1 << 8, 100);
+	at = keys_slot(table, 100 << 8);
+	assert_null(keys_next(table, 100 << 8, &at));
+	at = 0;
+	assert_null(keys_next(NULL, 1, &at));
+	assert_int_equal(verbs_keys_make(&table, 0), 0);
+	at = keys_slot(table, 0);
+	assert_null(keys_next(table, 0, &at)); /* 0 may be a key, too */
+	assert_int_equal(verbs_keys_add(&table, 0, 5, 0), 0);
+	at = keys_slot(table, 0);
+	assert_int_equal(keys_next(table, 0, &at)->real, 5);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_counted), cmocka_unit_test(test_grows),  cmocka_unit_test(test_steps),
+		cmocka_unit_test(test_members), cmocka_unit_test(test_absent),
+	};
+
+	fake_host_init(1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
