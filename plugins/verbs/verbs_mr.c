@@ -85,16 +85,22 @@ static struct ibv_mr *mr_register(struct ibv_pd *p, void *addr, size_t length, u
 	return mr ? &mr->pub : NULL;
 }
 
-int verbs_mr_recreate(struct shadow_context *c, struct shadow_mr *mr)
+static struct ibv_mr *real_again(const struct shadow_mr *mr)
 {
 	struct ibv_pd *pd = shadow_pd(mr->pub.pd)->real;
 
-	if (!mr->dm && mr->pub.length && !(mr->access & IBV_ACCESS_ON_DEMAND)) /* on demand nothing need be there */
+	return VERBS_DEVICE(mr->dm ? verbs_reg_dm_mr(pd, mr->dm, mr->offset, mr->pub.length, mr->access) :
+				     real_register(pd, mr->pub.addr, mr->pub.length, mr->iova, mr->access, (enum mr_kind)mr->kind));
+}
+
+int verbs_mr_recreate(struct shadow_context *c, struct shadow_mr *mr)
+{
+	mr->real = real_again(mr);
+	if (!mr->real && !mr->dm && mr->pub.length) { /* a part of its memory is not there any more */
 		verbs_holes_fill(mr->pub.addr, mr->pub.length);
-	mr->real = VERBS_DEVICE(mr->dm ? verbs_reg_dm_mr(pd, mr->dm, mr->offset, mr->pub.length, mr->access) :
-					 real_register(pd, mr->pub.addr, mr->pub.length, mr->iova, mr->access,
-						       (enum mr_kind)mr->kind));
-	verbs_holes_empty();
+		mr->real = real_again(mr);
+		verbs_holes_empty();
+	}
 	return mr->real ? 0 : fermata_fail(-errno, "memory region %p+%zu (key 0x%x) cannot be registered on %s again "
 					   "(error %d): raise RLIMIT_MEMLOCK (ulimit -l)", mr->pub.addr,
 					   mr->pub.length, mr->pub.lkey, c->device->pub.name, errno);
