@@ -175,7 +175,7 @@ static int memory_check(const void *addr, size_t length, uint32_t access)
 struct ibv_mr *sr_mr_create(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, uint32_t access)
 {
 	struct sr_context *ctx = sr_context(pd->context);
-	struct sr_mr *mr = arena_alloc(&ctx->arena, sizeof(*mr) + SR_SLACK);
+	struct sr_mr *mr = arena_alloc(&ctx->arena, sizeof(*mr));
 	int err = -ENOMEM;
 
 	if (!mr)

@@ -44,6 +44,7 @@ struct sr_dm {
 
 struct sr_mr {
 	struct ibv_mr mr;
+	char newer[64];
 	uint32_t index;
 	struct sr_dm *dm; /* in whose memory it lies */
 };
