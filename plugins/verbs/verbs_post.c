@@ -22,7 +22,7 @@ void verbs_sges_real(struct ibv_sge *to, const struct ibv_sge *from, uint32_t n)
 
 static inline int copy_inline(struct verbs_ring *r, struct verbs_send *s, const struct ibv_send_wr *wr)
 {
-	char *to = send_inline(r, s);
+	char *to = send_data(s);
 	uint32_t length = 0;
 
 	for (int i = 0; i < wr->num_sge; i++) {
@@ -50,6 +50,8 @@ __attribute__((noinline)) int verbs_ring_refresh(struct verbs_ring *r, uint64_t 
 /* Fills the slot; 0 or an errno. */
 static inline int record_send(struct verbs_ring *q, struct verbs_send *s, const struct ibv_send_wr *wr)
 {
+	struct ibv_sge *sges;
+
 	if (unlikely((uint32_t)wr->num_sge > q->max_sge))
 		return EINVAL;
 	if (unlikely(wr->opcode > IBV_WR_SEND_WITH_INV))
@@ -70,8 +72,9 @@ static inline int record_send(struct verbs_ring *q, struct verbs_send *s, const 
 	}
 	if (wr->send_flags & IBV_SEND_INLINE)
 		return copy_inline(q, s, wr);
+	sges = send_data(s);
 	for (uint32_t i = 0; i < s->num_sge; i++)
-		s->sge[i] = wr->sg_list[i];
+		sges[i] = wr->sg_list[i];
 	return 0;
 }
 

@@ -82,10 +82,10 @@ static void send_again(struct shadow_qp *qp, struct verbs_send *s, struct ibv_se
 		wr->qp_type.xrc.remote_srqn = s->qkey;
 	verbs_remote_real(qp, wr);
 	if (s->flags & IBV_SEND_INLINE) {
-		sges[0] = (struct ibv_sge){ (uintptr_t)send_inline(&qp->sq, s), s->inline_length, 0 };
+		sges[0] = (struct ibv_sge){ (uintptr_t)send_data(s), s->inline_length, 0 };
 		wr->num_sge = s->inline_length ? 1 : 0;
 	} else {
-		verbs_sges_real(sges, s->sge, s->num_sge);
+		verbs_sges_real(sges, send_data(s), s->num_sge);
 		wr->num_sge = s->num_sge;
 	}
 }

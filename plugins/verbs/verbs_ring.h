@@ -44,7 +44,10 @@ _Static_assert(offsetof(struct verbs_ring, tail) == 64, "one cache line for the 
 
 enum { VERBS_SLOT_NOOP = 1 }; /* ours: its completion is not the program's */
 
-/* One posted send, whole: what is needed to post it again. sges follow, then the inline data as it was at post time. */
+/*
+ * One posted send, whole: what is needed to post it again. Its pieces follow, or the inline data as it was at post time: of most requests in place of the operands, so that
+ * one of a single piece or of a few bytes lies in one cache line; of those that have operands (send_has_operands) behind them.
+ */
 struct verbs_send {
 	uint64_t wr_id;
 	uint16_t num_sge;
@@ -54,13 +57,14 @@ struct verbs_send {
 	uint64_t remote_addr;
 	uint32_t rkey;
 	uint32_t imm;
-	uint64_t compare_add, swap;
 	uint32_t inline_length;
 	uint32_t qkey; /* of a datagram, whose handle is remote_addr, and number rkey; XRC: the number of the shared receive queue */
+	/* operands */
+	uint64_t compare_add, swap;
 	uint64_t region; /* of a binding: its shadow; swap: the window's, compare_add: the length, qkey: the rights, imm: the binding's number */
-	struct ibv_sge sge[];
 };
-_Static_assert(sizeof(struct verbs_send) == 64, "one cache line before the sges");
+_Static_assert(sizeof(struct verbs_send) == 64, "one cache line");
+_Static_assert(offsetof(struct verbs_send, compare_add) + sizeof(struct ibv_sge) <= 64, "with one piece");
 
 struct verbs_receive {
 	uint64_t wr_id;
@@ -77,9 +81,14 @@ static inline struct verbs_receive *ring_receive(const struct verbs_ring *r, uin
 {
 	return (struct verbs_receive *)(r->slots + (size_t)(position & r->mask) * r->stride);
 }
-static inline char *send_inline(const struct verbs_ring *r, struct verbs_send *s)
+static inline int send_has_operands(uint32_t opcode)
 {
-	return (char *)&s->sge[r->max_sge];
+	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_BIND_MW;
+}
+/* The pieces, or the inline data. */
+static inline void *send_data(struct verbs_send *s)
+{
+	return send_has_operands(s->opcode) ? (void *)(s + 1) : (void *)&s->compare_add;
 }
 static inline int send_two_sided(uint32_t opcode)
 {
