@@ -248,6 +248,63 @@ static void test_values(void **state)
 	end_close(&e);
 }
 
+/* ---- an alternate path: the device has none, as it says ---- */
+
+static void path_is_plain(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	static const struct ibv_ah_attr none;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a;
+
+	memset(&a, 0xee, sizeof(a));
+	assert_int_equal(ibv_query_qp(qp, &a, IBV_QP_STATE | ALT | MIG, &init), 0);
+	assert_int_equal(a.qp_state, state);
+	assert_int_equal(a.path_mig_state, IBV_MIG_MIGRATED);
+	assert_int_equal(a.alt_port_num | a.alt_pkey_index | a.alt_timeout, 0);
+	assert_memory_equal(&a.alt_ah_attr, &none, sizeof(none));
+}
+
+static void path_refused(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask, enum ibv_qp_state state)
+{
+	a->alt_ah_attr = a->ah_attr;
+	a->alt_port_num = 1;
+	a->alt_timeout = 14;
+	for (a->path_mig_state = IBV_MIG_MIGRATED; a->path_mig_state <= IBV_MIG_ARMED; a->path_mig_state++) {
+		assert_int_equal(ibv_modify_qp(qp, a, mask | ALT), EINVAL);
+		assert_int_equal(ibv_modify_qp(qp, a, mask | ALT | MIG), EINVAL);
+		path_is_plain(qp, state);
+	}
+}
+
+/* A program that asks for one is told no, and its connection is as it was; one that says that it has none is right. */
+static void test_alternate_path(void **state)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .max_dest_rd_atomic = 1, .min_rnr_timer = 1,
+				 .ah_attr = { .port_num = 1 } };
+	struct ibv_device_attr device;
+	struct ibv_qp *qp;
+	struct end e;
+
+	end_open(&e, 0, SIZE);
+	assert_int_equal(ibv_query_device(e.ctx, &device), 0);
+	assert_false(device.device_cap_flags & IBV_DEVICE_AUTO_PATH_MIG);
+	a.ah_attr.dlid = e.me.lid;
+	qp = qp_in(&e, IBV_QPT_RC, IBV_QPS_INIT);
+	a.dest_qp_num = qp->qp_num;
+	path_refused(qp, &a, IBV_QP_STATE | DEST | DRD | RNR, IBV_QPS_INIT);
+	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | DEST | DRD | RNR), 0);
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .ah_attr = a.ah_attr };
+	path_refused(qp, &a, IBV_QP_STATE | SPSN | RETRY, IBV_QPS_RTR);
+	a.path_mig_state = IBV_MIG_MIGRATED;
+	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | SPSN | RETRY | MIG), 0);
+	path_refused(qp, &a, 0, IBV_QPS_RTS);
+	for (a.path_mig_state = IBV_MIG_REARM; a.path_mig_state <= IBV_MIG_ARMED; a.path_mig_state++)
+		assert_int_equal(ibv_modify_qp(qp, &a, MIG), EINVAL);
+	path_is_plain(qp, IBV_QPS_RTS);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	end_close(&e);
+}
+
 /* ---- draining ---- */
 
 static void drain(struct end *e, int notify)
@@ -365,6 +422,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_moves),
 		cmocka_unit_test(test_values),
+		cmocka_unit_test(test_alternate_path),
 		cmocka_unit_test(test_drain),
 		cmocka_unit_test(test_flush_and_reset),
 	};

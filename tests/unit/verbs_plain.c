@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The slots of shared receive queues. What they do as objects of a device, the device's own tests show through the plugin (verbs_over_*).
+ * The slots of shared receive queues; what they do as objects of a device, the device's own tests show through the plugin (verbs_over_*). An alternate path that a
+ * device has taken: no checkpoint, by its name.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -84,9 +85,38 @@ static void test_shared(void **state)
 	end_close(&e);
 }
 
+static int (*modify)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+
+/* A device that has alternate paths. */
+static int modify_taking_paths(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	mask &= ~(IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE);
+	return mask ? modify(qp, attr, mask) : 0;
+}
+
+static void test_alternate_path(void **state)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_RESET, .alt_port_num = 1 };
+	struct end e;
+
+	end_open(&e, 1, SIZE);
+	end_connect_to(&e, &e.me);
+	assert_int_equal(ibv_modify_qp(e.qp[0], &a, IBV_QP_ALT_PATH), EINVAL);
+	not_refused();
+	modify = verbs_backend.ibv_modify_qp;
+	verbs_backend.ibv_modify_qp = modify_taking_paths;
+	assert_int_equal(ibv_modify_qp(e.qp[0], &a, IBV_QP_ALT_PATH), 0);
+	assert_int_equal(plugin_verbs.quiesce(), -EOPNOTSUPP);
+	assert_non_null(strstr(fake_host_failure(), "alternate path"));
+	assert_int_equal(ibv_modify_qp(e.qp[0], &a, IBV_QP_STATE), 0);
+	verbs_backend.ibv_modify_qp = modify;
+	not_refused();
+	end_close(&e);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_shared) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_shared), cmocka_unit_test(test_alternate_path) };
 
 	fake_host_init(1);
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);
