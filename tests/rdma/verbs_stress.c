@@ -62,8 +62,9 @@ static void op_post(struct connection *c, uint32_t q)
 		wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
 		wr.wr.rdma.remote_addr = c->other.landing + c->landings % landing_slots() * options.largest;
 		break;
-	case OP_WRITE:
+	case OP_WRITE: /* fenced: a READ that is said again would fetch what this one has written */
 		wr.opcode = IBV_WR_RDMA_WRITE;
+		wr.send_flags |= IBV_SEND_FENCE;
 		wr.wr.rdma.remote_addr = c->other.written;
 		c->write_op = k + 1;
 		break;
