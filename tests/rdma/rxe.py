@@ -34,6 +34,7 @@ PROGRAMS = [
 ]
 ALONE = [HERE / 'verbs_direct', '-g', '1', '-n', '4000']  # in a process of its own
 SPLIT = PROGRAMS[:5]  # those that keep no connection of TCP
+BACK = [(PROGRAMS[i][0], ['-n', '6000']) for i in (0, 3, 4)]  # softrdma has them done soon
 AS_ROOT = [PROGRAMS[i] for i in (1, 3, 4, 9, 14, 17)]
 
 
