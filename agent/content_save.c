@@ -4,7 +4,8 @@
  * since; as a clone, where the file system can; else as a copy, holes as holes. Synced, as images are. Owns nothing beyond the call.
  *
  * Not changed means: the same file, size, time of change of content and of inode, the latter older by 2 seconds than when the other was
- * looked at, and nobody has it mapped for writing: pages that are written to in memory change no time. Only on file systems whose times are this host's.
+ * looked at, and nobody has it mapped for writing: pages that are written to in memory change no time until they are written out. Only on file systems whose
+ * times are this host's, and not on tmpfs, which writes nothing out: who had it mapped in between would have left no trace.
  *
  * Invariant: all of it runs in a thread with a table of descriptors of its own. Closing any descriptor of a file in the program's table
  * would let go the program's POSIX locks on it.
@@ -28,15 +29,20 @@
 /* For people: "%lu MiB" of it, rounded up. */
 #define MIB(bytes) ((unsigned long)(((bytes) + (1u << 20) - 1) >> 20))
 
+static uint32_t file_system_of(int fd, const char *path)
+{
+	struct statfs s;
+
+	return (fd >= 0 ? RAW2(SYS_fstatfs, fd, &s) : RAW2(SYS_statfs, path, &s)) < 0 ? 0 : (uint32_t)s.f_type;
+}
+
 bool content_is_local(int fd, const char *path)
 {
 	static const uint32_t local[] = { EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC };
-	struct statfs s;
+	uint32_t type = file_system_of(fd, path);
 
-	if ((fd >= 0 ? RAW2(SYS_fstatfs, fd, &s) : RAW2(SYS_statfs, path, &s)) < 0)
-		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(local); i++)
-		if ((uint32_t)s.f_type == local[i])
+		if (type == local[i])
 			return true;
 	return false;
 }
@@ -56,7 +62,8 @@ static bool link_before(struct content *c, const struct content *b, const struct
 	char path[sizeof(b->name) + 640];
 	struct stat st;
 
-	if (!b || c->record.kind != IMAGE_CONTENT_SAVED || !unchanged(c, b) || !place->before || !content_is_local(from, NULL))
+	if (!b || c->record.kind != IMAGE_CONTENT_SAVED || !unchanged(c, b) || !place->before || !content_is_local(from, NULL) ||
+	    file_system_of(from, NULL) == TMPFS_MAGIC)
 		return false;
 	fm_format(path, sizeof(path), "%s/%s", place->before, b->name);
 	if (RAW4(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || (uint64_t)st.st_size != c->record.size ||
