@@ -40,6 +40,7 @@ struct sr_peer {
 	int mem_fd; /* /proc/PID/mem, or -1 */
 	int no_vm;  /* process_vm_* is refused */
 	_Atomic int dead;
+	int apart; /* in another pid namespace, its memory out of reach: spoken to as on another host (net_apart.c). Always dead, too */
 	_Atomic uint64_t checked_ns;
 	uint32_t refs;
 	int kept; /* for datagrams; one of the refs */
@@ -93,6 +94,7 @@ struct sr_context {
 	struct sr_host host;
 	struct sr_port port[SR_MAX_PORTS];
 	struct sr_net *net; /* other hosts; NULL: there are none */
+	struct lock apart_lock; /* while that is opened for contexts of this machine */
 	char dir[SR_PATH_MAX];
 	struct rlock *atomics; /* shared by all contexts of the user */
 	struct sr_groups *groups; /* as well; NULL until there is a need */

@@ -234,6 +234,10 @@ uint32_t sr_net_address(struct sr_host *h);
 /* A queue pair that is ready to receive and leads to another host, or takes datagrams. */
 void sr_net_attach(struct sr_context *ctx, struct sr_qp *qp);
 void sr_net_detach(struct sr_context *ctx, struct sr_qp *qp);
+/* As sr_net_attach, of one that leads to a context of this machine whose memory is out of reach. Where there is no network its peer stays dead. */
+void sr_net_attach_apart(struct sr_context *ctx, struct sr_qp *qp, uint16_t site);
+/* 1: there is a network now for datagrams of such contexts. */
+int sr_net_listen_apart(struct sr_context *ctx);
 /* What has come from its other end is heard, before it hears nothing more. */
 void sr_net_take_in(struct sr_qp *qp);
 /* As sr_qp_run_locked. */
@@ -294,6 +298,8 @@ static inline int sr_port_is(const struct sr_context *ctx, uint32_t port) { retu
 /* site.c: a port of this host; where an address leads to, or 0. */
 uint16_t sr_own_site(const struct sr_context *ctx, uint32_t port);
 uint16_t sr_site_find(const struct sr_context *ctx, const struct ibv_ah_attr *a);
+/* The same of the host that @seg's owner is. */
+uint16_t sr_site_of(const struct sr_context *ctx, const struct sr_seg *seg, const struct ibv_ah_attr *a);
 /* The other host's address, if there is a network and the address leads to one, and its port there; else 0. */
 uint32_t sr_host_find(const struct sr_context *ctx, const struct ibv_ah_attr *a, uint16_t *ret_site);
 

@@ -125,3 +125,5 @@ int sr_net_group_send(struct sr_run *r, struct op *o, const struct sr_sender *fr
 
 /* net_ud.c: a status. */
 int sr_net_datagram(struct sr_run *r, struct op *o, const struct sr_sender *from, uint32_t host);
+/* The same to a context of this machine whose memory is out of reach (net_apart.c). */
+int sr_net_datagram_apart(struct sr_run *r, struct op *o, const struct sr_sender *from, const struct sr_peer *to, const struct sr_av *av);

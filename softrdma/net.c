@@ -58,35 +58,43 @@ static void descriptors_close(struct sr_net *net)
 	fd_close(net->group_fd);
 }
 
-void sr_net_open(struct sr_context *ctx)
+int net_make(struct sr_context *ctx, const uint8_t *key, uint32_t length, const uint8_t gid[16], uint32_t interface)
 {
-	uint8_t key[NET_KEY_MAX];
-	struct sr_host host;
-	uint32_t length, i;
-	struct sr_net *net;
+	struct sr_net *net = arena_alloc(&ctx->arena, sizeof(*net));
+	uint32_t i;
 
-	if (net_key_read(key, &length, 1) || net_address_find(&host))
-		return;
-	net = arena_alloc(&ctx->arena, sizeof(*net));
 	if (!net)
-		return;
+		return -ENOMEM;
 	net->group_fd = net->listen_fd = net->wait_fd = net->sockets_fd = net->event_fd = net->timer_fd = -1;
 	if (descriptors_open(net)) {
 		log_error("no descriptors for the network");
 		descriptors_close(net);
 		arena_free(&ctx->arena, net);
-		return;
+		return -EMFILE;
 	}
 	net->ctx = ctx;
 	net->key_length = length;
 	memcpy(net->key, key, length);
-	net_name_fill(&host, host.address, net->gid);
-	net->interface = host.interface;
+	memcpy(net->gid, gid, sizeof(net->gid));
+	net->interface = interface;
 	list_init(&net->conns);
 	list_init(&net->free_qps);
 	for (i = 0; i < NET_GUESTS; i++)
 		net->guest[i].fd = -1;
 	ctx->net = net;
+	return 0;
+}
+
+void sr_net_open(struct sr_context *ctx)
+{
+	uint8_t key[NET_KEY_MAX], gid[16];
+	struct sr_host host;
+	uint32_t length;
+
+	if (net_key_read(key, &length, 1) || net_address_find(&host))
+		return;
+	net_name_fill(&host, host.address, gid);
+	net_make(ctx, key, length, gid, host.interface);
 }
 
 int sr_net_claim(struct sr_context *ctx, uint32_t index)
@@ -215,8 +223,8 @@ void sr_net_attach(struct sr_context *ctx, struct sr_qp *qp)
 {
 	struct sr_net *net = ctx->net;
 	struct net_name name = { .index = qp->attr.dest_qp_num >> SR_QP_BITS };
+	uint16_t site = qp->apart;
 	uint32_t host;
-	uint16_t site;
 	struct net_conn *c;
 	struct net_qp *n;
 
@@ -226,10 +234,10 @@ void sr_net_attach(struct sr_context *ctx, struct sr_qp *qp)
 		polled_add(qp, 1);
 		return;
 	}
-	host = sr_host_find(ctx, &qp->attr.ah_attr, &site);
-	if (!host)
+	host = qp->apart ? 0 : sr_host_find(ctx, &qp->attr.ah_attr, &site);
+	if (!host && !qp->apart)
 		return;
-	net_name_fill(&ctx->host, host, name.gid);
+	net_host_name(net, host, name.gid);
 	c = net_conn_get(net, &name);
 	n = c ? qp_take(net) : NULL;
 	if (!n)

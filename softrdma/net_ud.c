@@ -23,7 +23,7 @@ static struct net_conn *conn_to(struct sr_net *net, struct sr_qp *qp, uint32_t h
 	struct net_name name = { .index = index };
 	struct net_conn *c = qp->net_to;
 
-	net_name_fill(&net->ctx->host, host, name.gid);
+	net_host_name(net, host, name.gid);
 	if (likely(c && c->name.index == index && !memcmp(c->name.gid, name.gid, sizeof(name.gid))))
 		return c;
 	return qp->net_to = net_conn_get(net, &name);

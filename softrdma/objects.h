@@ -124,7 +124,8 @@ struct sr_qp {
 	struct list stalled_link;
 	int on_stalled; /* under stalled_lock */
 	struct sr_peer *_Atomic peer;
-	struct net_qp *net;	 /* it leads to another host */
+	struct net_qp *net;	 /* it leads to another host, */
+	uint16_t apart;		 /* or as to one, to this site of a context of this machine (net_apart.c); 0: no */
 	struct net_conn *net_to; /* where the last datagram went */
 	int net_polled;
 	struct ibv_qp_attr attr;

@@ -76,7 +76,8 @@ static struct sr_peer *peer_new(struct sr_context *ctx, uint32_t index)
 	refused = errno == EPERM;
 	p->local = p->pid == raw_getpid() && !p->no_vm;
 	p->dead = p->mem_fd < 0 && p->no_vm;
-	if (p->dead && refused && seg->pid_ns == ctx->seg->pid_ns)
+	p->apart = p->dead && seg->pid_ns != ctx->seg->pid_ns;
+	if (p->dead && refused && !p->apart)
 		log_error("the memory of process %d is out of reach: it must be of this user and user namespace, "
 			  "dumpable, and traceable (/proc/sys/kernel/yama/ptrace_scope at most 1)", p->pid);
 	list_add_tail(&ctx->peers, &p->link);
@@ -119,7 +120,7 @@ struct sr_peer *sr_peer_get(struct sr_context *ctx, uint32_t index)
 		return &ctx->self;
 	lock_acquire(&ctx->peers_lock);
 	p = ctx->route[index];
-	if (!p || p->dead || atomic_load(&p->seg->ready) != SR_READY)
+	if (!p || (p->dead && !p->apart) || atomic_load(&p->seg->ready) != SR_READY)
 		p = route_renew(ctx, index);
 	if (p)
 		p->refs++;

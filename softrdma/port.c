@@ -119,6 +119,9 @@ void sr_ports_fill(struct sr_context *ctx)
 		ctx->host.address = 0;
 	ctx->ports = sr_name_number("SOFTRDMA_PORTS", SR_MAX_PORTS);
 	ctx->seg->device = ctx->device;
+	ctx->seg->host_name = ctx->host.name;
+	ctx->seg->host_address = ctx->host.address;
+	ctx->seg->host_mask = ctx->host.mask;
 	pkeys_read(ctx);
 	for (i = 1; i <= ctx->ports; i++)
 		port_fill(ctx, i);

@@ -44,7 +44,7 @@ struct sr_peer *sr_qp_route(struct sr_context *ctx, struct sr_qp *qp, uint32_t i
 {
 	struct sr_peer *p = atomic_load_explicit(&qp->peer, memory_order_relaxed);
 
-	if (likely(p && p->seg->index == index && !p->dead &&
+	if (likely(p && p->seg->index == index && (!p->dead || p->apart) &&
 		   atomic_load_explicit(&p->seg->ready, memory_order_relaxed) == SR_READY))
 		return p;
 	p = sr_peer_get(ctx, index);

@@ -196,7 +196,7 @@ static void shm_apply(struct sr_context *ctx, struct sr_qp *qp, enum ibv_qp_stat
 	q->pkey = ctx->pkey[qp->attr.pkey_index];
 	if (mask & IBV_QP_AV) {
 		q->dest_site = sr_site_find(ctx, &qp->attr.ah_attr);
-		q->dest_qpn = q->dest_site ? qp->attr.dest_qp_num : 0;
+		q->dest_qpn = q->dest_site && !qp->apart ? qp->attr.dest_qp_num : 0;
 	}
 	if (from == IBV_QPS_RESET)
 		atomic_fetch_add(&q->epoch, 1);
@@ -208,12 +208,35 @@ static void shm_apply(struct sr_context *ctx, struct sr_qp *qp, enum ibv_qp_stat
 		atomic_store(&q->state, to);
 }
 
+/* Where a queue pair leads in a context of this machine whose memory is out of reach; 0: it does not. */
+static uint16_t apart_site(struct sr_context *ctx, struct sr_qp *qp)
+{
+	struct sr_peer *p;
+	uint16_t site;
+
+	if (qp->shm->type == IBV_QPT_UD)
+		return 0;
+	p = sr_peer_get(ctx, qp->attr.dest_qp_num >> SR_QP_BITS);
+	site = p && p->apart ? sr_site_of(ctx, p->seg, &qp->attr.ah_attr) : 0;
+	sr_peer_put(ctx, p);
+	return site;
+}
+
+static void after_ready(struct sr_context *ctx, struct sr_qp *qp)
+{
+	struct sr_peer *p = qp->shm->dest_qpn ? sr_qp_peer(ctx, qp) : NULL;
+	uint16_t site = p && !p->apart ? 0 : apart_site(ctx, qp);
+
+	if (unlikely(site))
+		sr_net_attach_apart(ctx, qp, site);
+	else if (!qp->shm->dest_qpn && (ctx->net || (qp->shm->type == IBV_QPT_UD && sr_net_listen_apart(ctx))))
+		sr_net_attach(ctx, qp);
+}
+
 static void after_move(struct sr_context *ctx, struct sr_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
 {
-	if (to == IBV_QPS_RTR && qp->shm->dest_qpn)
-		sr_qp_peer(ctx, qp);
-	else if (to == IBV_QPS_RTR && ctx->net)
-		sr_net_attach(ctx, qp);
+	if (to == IBV_QPS_RTR)
+		after_ready(ctx, qp);
 	if (to == IBV_QPS_ERR || (to != from && (to == IBV_QPS_SQD || to == IBV_QPS_RTS)))
 		sr_qp_run(ctx, qp);
 	if (to != IBV_QPS_RESET && atomic_load(&qp->shm->peer_waits) && (qp->shm->dest_qpn || qp->net))
@@ -225,6 +248,7 @@ static void qp_reset(struct sr_context *ctx, struct sr_qp *qp)
 	sr_qp_purge(ctx, qp);
 	sr_qp_empty(ctx, qp);
 	qp->attr = (struct ibv_qp_attr){ 0 };
+	qp->apart = 0;
 }
 
 /* Both locks held. 0 or what is wrong. */

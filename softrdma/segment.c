@@ -9,6 +9,7 @@
  *   DIR/new-R      a segment being made
  *   DIR/atomics-L  locks of the atomic operations, for all contexts of layout L
  *   DIR/groups-L   the multicast groups, for all of them
+ *   DIR/key-L      net_apart.c
  *
  * Life of a segment's file: it is made and locked (an open-file-description lock, so it works across pid
  * namespaces and goes with its process) under a name of its own, then linked to the first free index: link(2) lets

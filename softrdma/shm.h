@@ -22,7 +22,7 @@
 #include "softrdma/rlock.h"
 
 #define SR_MAGIC 0x616d647274666f73ull /* "softrdma" */
-#define SR_LAYOUT 5
+#define SR_LAYOUT 6
 #define SR_SEG_SIZE (1ull << 32)
 
 #define SR_CTX_BITS 10
@@ -109,6 +109,8 @@ struct sr_seg {
 	uint64_t cookie_addr;
 	uint32_t device;
 	uint32_t reserved;
+	uint64_t host_name; /* what the owner's names follow from, as struct sr_host: another pid namespace may have another node name */
+	uint32_t host_address, host_mask;
 	struct rlock async_lock;
 	_Atomic uint32_t async_head; /* owner */
 	_Atomic uint32_t async_tail; /* under async_lock */

@@ -56,6 +56,16 @@ uint16_t sr_site_find(const struct sr_context *ctx, const struct ibv_ah_attr *a)
 	return site_on(ctx, &ctx->host, a);
 }
 
+uint16_t sr_site_of(const struct sr_context *ctx, const struct sr_seg *seg, const struct ibv_ah_attr *a)
+{
+	struct sr_host h = ctx->host;
+
+	h.name = seg->host_name;
+	h.address = seg->host_address;
+	h.mask = seg->host_mask;
+	return site_on(ctx, &h, a);
+}
+
 /* The host that it would be, whose name is then looked for as that of this one is. */
 uint32_t sr_host_find(const struct sr_context *ctx, const struct ibv_ah_attr *a, uint16_t *ret_site)
 {

@@ -141,7 +141,7 @@ int sr_ud_send(struct sr_run *r, struct op *o)
 	struct ibv_grh grh;
 	struct sr_peer *to;
 
-	if (!av->multicast && !av->site)
+	if (!av->multicast && !av->site && !r->ctx->net)
 		return IBV_WC_SUCCESS;
 	grh_fill(r, o, av, &grh);
 	o->local.v[0] = (struct iovec){ &grh, SR_GRH };
@@ -154,7 +154,9 @@ int sr_ud_send(struct sr_run *r, struct op *o)
 		return IBV_WC_SUCCESS;
 	}
 	to = sr_qp_route(r->ctx, r->ctx->qps.object[r->q->number], o->w->target >> SR_QP_BITS);
-	if (to)
+	if (unlikely(to && to->apart))
+		return sr_net_datagram_apart(r, o, &from, to, av);
+	if (to && av->site)
 		sr_ud_deliver(r, o, &from, to, o->w->target);
 	return IBV_WC_SUCCESS;
 }
