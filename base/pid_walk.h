@@ -16,7 +16,8 @@
 #include "base/sys.h"
 
 #define PID_WALK_RESERVED 300u /* smaller ones are handed out once in the life of a pid namespace */
-#define PID_WALK_TRIES 8u      /* rounds, when others come in between */
+#define PID_WALK_TRIES 32u     /* when others take it in that moment: on a busy host every second time */
+#define PID_WALK_ROUNDS 8u     /* when others come in between on the way */
 #define PID_WALK_MARGIN 24u    /* numbers in front of the wanted one: the rest of the way is gone by tasks that end at once */
 
 static inline long pid_walk_read(const char *path)
@@ -87,7 +88,7 @@ static inline int pid_walk_near(uint32_t id, int fd, char mark)
 			return (int)last;
 		rounds += last < before;
 		before = last;
-		if (rounds > PID_WALK_TRIES || (last >= (long)id && id < PID_WALK_RESERVED))
+		if (rounds > PID_WALK_ROUNDS || (last >= (long)id && id < PID_WALK_RESERVED))
 			return -EBUSY;
 		steps = pid_walk_steps(last, (long)id, end);
 		if (!steps)
