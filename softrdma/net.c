@@ -58,19 +58,19 @@ static void descriptors_close(struct sr_net *net)
 	fd_close(net->group_fd);
 }
 
-int net_make(struct sr_context *ctx, const uint8_t *key, uint32_t length, const uint8_t gid[16], uint32_t interface)
+struct sr_net *net_make(struct sr_context *ctx, const uint8_t *key, uint32_t length, const uint8_t gid[16], uint32_t interface)
 {
 	struct sr_net *net = arena_alloc(&ctx->arena, sizeof(*net));
 	uint32_t i;
 
 	if (!net)
-		return -ENOMEM;
+		return NULL;
 	net->group_fd = net->listen_fd = net->wait_fd = net->sockets_fd = net->event_fd = net->timer_fd = -1;
 	if (descriptors_open(net)) {
 		log_error("no descriptors for the network");
 		descriptors_close(net);
 		arena_free(&ctx->arena, net);
-		return -EMFILE;
+		return NULL;
 	}
 	net->ctx = ctx;
 	net->key_length = length;
@@ -81,8 +81,13 @@ int net_make(struct sr_context *ctx, const uint8_t *key, uint32_t length, const 
 	list_init(&net->free_qps);
 	for (i = 0; i < NET_GUESTS; i++)
 		net->guest[i].fd = -1;
-	ctx->net = net;
-	return 0;
+	return net;
+}
+
+void net_discard(struct sr_net *net)
+{
+	descriptors_close(net);
+	arena_free(&net->ctx->arena, net);
 }
 
 void sr_net_open(struct sr_context *ctx)
@@ -94,32 +99,32 @@ void sr_net_open(struct sr_context *ctx)
 	if (net_key_read(key, &length, 1) || net_address_find(&host))
 		return;
 	net_name_fill(&host, host.address, gid);
-	net_make(ctx, key, length, gid, host.interface);
+	ctx->net = net_make(ctx, key, length, gid, host.interface);
 }
 
-int sr_net_claim(struct sr_context *ctx, uint32_t index)
+int net_claim(struct sr_net *net, uint32_t index)
 {
-	struct sr_net *net = ctx->net;
 	union net_sockaddr sa;
 	socklen_t len;
 	int fd, one = 1;
 
-	if (!net)
-		return 0;
 	fd_close(net->listen_fd);
 	len = net_sockaddr_fill(net->gid, NET_PORT + index, &sa);
 	net->listen_fd = fd = socket(sa.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0) {
-		sr_net_close(ctx);
-		return 0;
-	}
+	if (fd < 0)
+		return -errno;
 	/* Connections of its last owner may linger; a listener there refuses us all the same. */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (!bind(fd, &sa.sa, len) && !listen(fd, BACKLOG))
-		return 0;
-	if (errno == EADDRINUSE)
-		return -EADDRINUSE;
-	log_error("no network: port %u of this host's address cannot be had (error %d)", NET_PORT + index, errno);
+	return bind(fd, &sa.sa, len) || listen(fd, BACKLOG) ? -errno : 0;
+}
+
+int sr_net_claim(struct sr_context *ctx, uint32_t index)
+{
+	int err = ctx->net ? net_claim(ctx->net, index) : 0;
+
+	if (!err || err == -EADDRINUSE)
+		return err;
+	log_error("no network: port %u of this host's address cannot be had (error %d)", NET_PORT + index, -err);
 	sr_net_close(ctx);
 	return 0;
 }

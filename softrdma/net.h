@@ -198,8 +198,11 @@ struct sr_net {
 
 static inline int net_before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
 
-/* ctx->net, of which nothing is bound yet. 0 or an error. */
-int net_make(struct sr_context *ctx, const uint8_t *key, uint32_t length, const uint8_t gid[16], uint32_t interface);
+/* One for ctx->net, of which nothing is bound yet, or NULL; its end as long as nobody else knows it. */
+struct sr_net *net_make(struct sr_context *ctx, const uint8_t *key, uint32_t length, const uint8_t gid[16], uint32_t interface);
+void net_discard(struct sr_net *net);
+/* Listens at the port that goes with an index. 0 or an error. */
+int net_claim(struct sr_net *net, uint32_t index);
 /* net_apart.c: the address of a host as a name; 0: this one's. */
 void net_host_name(const struct sr_net *net, uint32_t host, uint8_t ret[16]);
 /* net_address.c: 0, or -ENOENT: this user's hosts are no fabric; -EACCES and so on: something is wrong with the key. */

@@ -58,18 +58,21 @@ static int key_shared(struct sr_context *ctx, uint64_t ret[WORDS])
 	return err;
 }
 
+/* Other threads see it when it listens. */
 static int open_here(struct sr_context *ctx)
 {
 	uint64_t key[WORDS];
 	int err = key_shared(ctx, key);
+	struct sr_net *net = err ? NULL : net_make(ctx, (const uint8_t *)key, sizeof(key), loopback, 0);
 
-	if (!err)
-		err = net_make(ctx, (const uint8_t *)key, sizeof(key), loopback, 0);
-	if (!err && sr_net_claim(ctx, ctx->seg->index)) {
-		sr_net_close(ctx);
-		err = -EADDRINUSE;
-	}
-	return ctx->net ? 0 : err ? err : -EADDRNOTAVAIL;
+	if (!net)
+		return err ? err : -ENOMEM;
+	err = net_claim(net, ctx->seg->index);
+	if (err)
+		net_discard(net);
+	else
+		ctx->net = net;
+	return err;
 }
 
 static int need(struct sr_context *ctx)

@@ -9,7 +9,7 @@
 
 struct sr_td {
 	struct ibv_td td;
-	char newer[64];
+	char newer[64]; /* what newer headers put behind a region */
 	_Atomic uint32_t users;
 };
 
