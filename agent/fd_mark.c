@@ -13,8 +13,10 @@
  *   all else                    the signal of F_SETSIG, which is sent for O_ASYNC, dnotify and leases only
  *
  * Interleavings. Marks are made in QUIESCE (within a process) and in round 0 of DRAIN (between processes), when every thread of every program of the
- * job stands: nobody of it changes what is looked at. Several agents look at once, so each holds a lock (flock of the job's directory) from
- * before it reads the old value until that is back: there is never more than one mark in the job, and a mark that is seen is our own.
+ * job stands: nobody of it changes what is looked at. Several agents look at once, and those of other jobs may hold the same description (two jobs
+ * of one shell have its terminal or its log file as a standard stream). So each holds a lock from before it reads the old value until that is back: there is never
+ * more than one mark, and a mark that is seen is our own. The lock is a flock of our cgroup namespace, which is one object for all jobs of
+ * a container, whoever runs them, since none makes its own; where a kernel has no such namespaces, of the job's directory.
  * Whoever is killed with a mark on lets the lock go. The next one takes the mark for the old value, which is enough: a mark is only ever
  * told from what was there before. It stays on the description, and the checkpoint fails, as for any process that is killed. The same
  * failure lets other processes go on while one may still look; what is put back is then, within a microsecond, what
@@ -38,8 +40,10 @@ static int lock(void)
 {
 	const struct timespec pause = { 0, 1000000 };
 	const char *directory = fdpass_directory();
-	int fd = directory ? raw_open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -ENOENT, r = fd;
+	int fd = raw_open("/proc/thread-self/ns/cgroup", O_RDONLY | O_CLOEXEC, 0), r;
 
+	if (fd < 0)
+		fd = directory ? raw_open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0) : -ENOENT;
 	if (fd < 0)
 		return fd;
 	for (int i = 0; i < LOCK_TRIES && (r = (int)RAW2(SYS_flock, fd, LOCK_EX | LOCK_NB)) == -EWOULDBLOCK; i++)
