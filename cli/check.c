@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <getopt.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +17,12 @@
 #include "cli/cli.h"
 
 static const char check_help[] =
-	"Usage: fermata check [--json]\n"
+	"Usage: fermata check [--json] [PROG]\n"
 	"Says whether this host can take checkpoints and restart them: each thing that is\n"
 	"needed, yes or no, with the remedy. Needs no rights and changes nothing.\n"
-	"Exit status: 0 it can; 5 it cannot restart, or not even take checkpoints.\n";
+	"Exit status: 0 it can; 5 it cannot restart, or not even take checkpoints.\n"
+	"With PROG: what is known to stand in the way of holding that program here, without\n"
+	"running it. Exit status: 0 nothing; 1 something does.\n";
 
 static const struct option check_long[] = {
 	{ "json", no_argument, NULL, 'j' },
@@ -29,18 +30,12 @@ static const struct option check_long[] = {
 	{ 0 },
 };
 
-struct verdict {
-	int error; /* 0 or -errno */
-	char detail[200];
-};
-
-/* @shared: a mapping that the child writes its verdict into. */
-static void check_run(const struct check *k, struct verdict *shared)
+void check_run(const struct check *k, struct check_verdict *shared)
 {
 	int status = 0;
 	pid_t pid;
 
-	*shared = (struct verdict){ .error = -EINTR };
+	*shared = (struct check_verdict){ .error = -EINTR };
 	fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
@@ -56,11 +51,9 @@ static void check_run(const struct check *k, struct verdict *shared)
 		snprintf(shared->detail, sizeof(shared->detail), "the probe was ended by signal %d", WTERMSIG(status));
 }
 
-static void check_print(const struct check *k, const struct verdict *v)
+static void check_print(const struct check *k, const struct check_verdict *v)
 {
-	static const char *const needed[] = { "", "", " (optional)" };
-
-	printf("%-3s  %s%s", v->error ? "no" : "yes", k->name, v->error ? needed[k->need] : "");
+	printf("%-3s  %s%s", v->error ? "no" : "yes", k->name, v->error && k->need > CHECK_RESTART ? " (optional)" : "");
 	if (v->detail[0])
 		printf(": %s", v->detail);
 	else if (v->error)
@@ -70,9 +63,9 @@ static void check_print(const struct check *k, const struct verdict *v)
 		printf("     -> %s\n", k->remedy);
 }
 
-static json_t *check_json(const struct check *k, const struct verdict *v)
+static json_t *check_json(const struct check *k, const struct check_verdict *v)
 {
-	static const char *const needs[] = { "checkpoint", "restart", "optional" };
+	static const char *const needs[] = { "checkpoint", "restart", "optional", "optional", "optional" };
 
 	return json_pack("{s:s, s:s, s:b, s:s, s:s}", "name", k->name, "needed_for", needs[k->need], "ok", v->error == 0,
 			 "detail", v->detail[0] ? v->detail : v->error ? strerror(-v->error) : "", "remedy",
@@ -82,8 +75,8 @@ static json_t *check_json(const struct check *k, const struct verdict *v)
 int cmd_check(int argc, char **argv)
 {
 	bool json = false, missing[CHECK_OPTIONAL + 1] = { false };
-	json_t *list = json_array();
-	struct verdict *v;
+	struct check_verdict *v;
+	json_t *list;
 	int o;
 
 	while ((o = getopt_long(argc, argv, "h", check_long, NULL)) != -1) {
@@ -93,9 +86,16 @@ int cmd_check(int argc, char **argv)
 		default: fputs(check_help, stderr); return CLI_USAGE;
 		}
 	}
+	if (argc - optind > 1) {
+		fputs(check_help, stderr);
+		return CLI_USAGE;
+	}
+	if (argc > optind)
+		return check_program(argv[optind], json);
 	v = mmap(NULL, sizeof(*v), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (v == MAP_FAILED)
 		return CLI_FAILED;
+	list = json_array();
 	for (size_t i = 0; i < check_count; i++) {
 		check_run(&check_table[i], v);
 		missing[check_table[i].need] |= v->error != 0;

@@ -24,8 +24,8 @@
 #include "cli/cli.h"
 #include "cli/launch_apart.h"
 #include "cli/launch_member.h"
-#include "cli/launch_program.h"
 #include "cli/launch_shim.h"
+#include "cli/program.h"
 #include "cli/protect.h"
 #include "coordinator/rundir.h"
 
@@ -352,6 +352,23 @@ int launch_member(const struct job_options *o, char **argv, int (*joined)(void *
 	return joined(arg) < 0 ? CLI_FAILED : launch_become(&l, -1);
 }
 
+/* 0 with the path, or -errno: it is not there, or it cannot be held. */
+static int launch_find_program(const char *program, char *ret, size_t size)
+{
+	int r = program_find(program, ret, size);
+	char file[LAUNCH_PATH_MAX];
+	struct program_refusal no;
+
+	if (r < 0) {
+		log_error("%s: %s", program, r == -ENOENT && !strchr(program, '/') ? "command not found" : strerror(-r));
+		return r;
+	}
+	r = program_check(ret, file, sizeof(file), &no);
+	if (r < 0)
+		log_error("%s: %s%s%s", file, no.why, no.remedy ? "; " : "", no.remedy ? no.remedy : "");
+	return r;
+}
+
 int cmd_launch(int argc, char **argv)
 {
 	char name[RUNDIR_JOB_MAX + 1], dir[JOB_PATH_MAX], on_signal[JOB_SIGNAL_MAX];
@@ -366,7 +383,7 @@ int cmd_launch(int argc, char **argv)
 	    options_signal(options_text(f.on_signal, "FERMATA_ON_SIGNAL"), on_signal) < 0)
 		return CLI_USAGE;
 	o.on_signal = options_text(f.on_signal, "FERMATA_ON_SIGNAL") ? on_signal : NULL;
-	r = launch_program_check(argv[optind], l.program, sizeof(l.program));
+	r = launch_find_program(argv[optind], l.program, sizeof(l.program));
 	if (r < 0)
 		return r == -ENOENT ? 127 : 126;
 	if (launch_find_parts(&l) < 0)

@@ -63,7 +63,7 @@ _fermata()
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")
 	case $command in
-	launch) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -c -- "$current") ;;
+	launch | check) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -c -- "$current") ;;
 	restart | list | verify) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -d -- "$current") ;;
 	inspect | core) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$current") ;;
 	esac
