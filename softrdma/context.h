@@ -25,7 +25,6 @@
 #define SR_MAX_PKEYS 16u
 #define SR_MAX_RD_ATOMIC 16
 #define SR_PATH_MAX 96
-#define SR_MAX_CHANNEL 1024u
 #define SR_WAKES 8u
 #define SR_CLASSES 112u
 #define SR_SLACK 512 /* behind objects that newer headers make longer */

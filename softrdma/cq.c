@@ -52,7 +52,7 @@ static uint64_t cq_count(struct sr_shm_cq *cq, uint32_t tail)
 static void cq_wake(struct sr_context *ctx, struct sr_shm_cq *cq, uint64_t told)
 {
 	if (cq->channel)
-		sr_wake(ctx, cq->owner, cq->channel);
+		sr_channel_wake(ctx, (struct sr_seg *)((char *)cq - cq->place), cq->channel - 1);
 	atomic_compare_exchange_strong(&cq->notify, &told, told & ~(uint64_t)SR_NOTIFY_STATE);
 }
 

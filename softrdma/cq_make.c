@@ -79,6 +79,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 				  .handle = cq->number, .cqe = cqe };
 	cq->shm->number = cq->number;
 	cq->shm->owner = ctx->seg->index;
+	cq->shm->place = (uint64_t)((char *)cq->shm - (char *)ctx->seg);
 	list_init(&cq->link);
 	if (ch) {
 		cq->shm->channel = ch->number + 1;

@@ -128,7 +128,9 @@ int sr_moderate_catch_up(struct sr_shm_cq *cq, uint32_t n);
 /* Makes the events whose time has come, and sets the channel's timer for the next. ch->lock held. */
 void sr_moderate_look(struct sr_channel *ch);
 
-/* events.c: sleepers on channels look again, and wait on the clock too. */
+/* events.c: says to those who sleep on channel @number of @seg that they shall look. */
+void sr_channel_wake(struct sr_context *ctx, struct sr_seg *seg, uint32_t number);
+/* Sleepers on channels look again, and wait on the clock too. */
 void sr_channels_wake(struct sr_context *ctx);
 
 /* async.c */

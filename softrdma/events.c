@@ -5,12 +5,17 @@
  * A channel's descriptor is an epoll descriptor over two others, so that it can be polled by the program and yet
  * runs on a clock: a datagram socket with a name in the shared directory, to which whoever counts an event sends a
  * byte, and the context's timer, which runs only while one of its send queues waits (receiver not ready, peer out
- * of reach). Events are the counters in the queues; the datagrams only say "look". So a full socket buffer loses
+ * of reach). Who sleeps in ibv_get_cq_event itself, and needs no clock, sleeps on a futex in the segment, the channel's bell: that
+ * is less than half the way. Events are the counters in the queues; datagram and bell only say "look". So a full socket buffer loses
  * nothing:
  *
- *   producer:  events + 1; send
- *   taker:     look for events > taken; found: empty the socket, and look again; if more are left: send to itself
- *              not found: take what the socket has, or sleep on it, and look again
+ *   producer:  events + 1; ASLEEP? ring, wake all; else: POSTED, send, POSTED
+ *   taker:     look for events > taken; found: if POSTED, empty the socket; look again; if more are left: wake as a producer does
+ *              not found: ASLEEP; look again; none: sleep unless the bell has changed since; awake, the last clears ASLEEP; look again
+ *
+ * A producer who sees ASLEEP has counted before that was cleared, so the look behind it finds his event, though he sent nothing to those who
+ * poll; who does not look again (a signal's handler, or his end as a thread, called him away) says so to them if there is one. A producer that dies before he wakes has left
+ * ASLEEP, and the next one wakes.
  *
  * So the descriptor may be readable for nothing: an event is taken before its datagram comes, and the timer calls for work that brings
  * none. Programs that made it non-blocking may rely on the one following from the other, as gloo does: they get an event of a queue that
@@ -19,6 +24,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -96,6 +102,27 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	return 0;
 }
 
+static _Atomic uint32_t *bell_of(struct sr_channel *ch)
+{
+	return &sr_context(ch->channel.context)->seg->bell[ch->number];
+}
+
+void sr_channel_wake(struct sr_context *ctx, struct sr_seg *seg, uint32_t number)
+{
+	_Atomic uint32_t *bell = &seg->bell[number];
+
+	if (atomic_load(bell) & SR_BELL_ASLEEP) {
+		atomic_fetch_add(bell, SR_BELL_RING);
+		raw_futex((uint32_t *)bell, FUTEX_WAKE, INT32_MAX, NULL, 0);
+	} else {
+		/* Before it, for him who takes the event at once; and behind it, if he has emptied the socket between. */
+		atomic_fetch_or(bell, SR_BELL_POSTED);
+		sr_wake(ctx, seg->index, number + 1);
+		if (!(atomic_load(bell) & SR_BELL_POSTED))
+			atomic_fetch_or(bell, SR_BELL_POSTED);
+	}
+}
+
 /* One queue with an event that nobody has taken; *ret_more: there are others. ch->lock held. */
 static struct sr_cq *event_look(struct sr_channel *ch, int *ret_more)
 {
@@ -127,7 +154,10 @@ static struct sr_cq *event_take(struct sr_channel *ch, int *ret_more)
 		found->taken++;
 		list_del(&found->link); /* the next look begins behind it */
 		list_add_tail(&ch->cqs, &found->link);
-		sr_wake_drain(ch->sock);
+		if (atomic_load(bell_of(ch)) & SR_BELL_POSTED) {
+			atomic_fetch_and(bell_of(ch), ~(uint32_t)SR_BELL_POSTED);
+			sr_wake_drain(ch->sock);
+		}
 		*ret_more = event_look(ch, ret_more) != NULL;
 	}
 	lock_release(&ch->lock);
@@ -168,21 +198,79 @@ static int clock_ticks(struct sr_context *ctx)
 	return RAW5(SYS_ppoll, &p, 1, &none, 0, 0) == 1;
 }
 
-/* Sleeps until there may be an event; what has said so is taken from the socket. 0, or -1 with errno. */
+static int event_there(struct sr_channel *ch)
+{
+	int more, there;
+
+	lock_acquire(&ch->lock);
+	there = event_look(ch, &more) != NULL;
+	lock_release(&ch->lock);
+	return there;
+}
+
+static void sleep_end(struct sr_channel *ch)
+{
+	lock_acquire(&ch->lock);
+	if (atomic_fetch_sub(&ch->asleep, 1) == 1)
+		atomic_fetch_and(bell_of(ch), ~(uint32_t)SR_BELL_ASLEEP);
+	lock_release(&ch->lock);
+}
+
+/* As after sleep_end, for those who do not look again. */
+static void sleep_given_up(void *arg)
+{
+	struct sr_channel *ch = arg;
+	struct sr_context *ctx = sr_context(ch->channel.context);
+
+	sleep_end(ch);
+	if (event_there(ch))
+		sr_channel_wake(ctx, ctx->seg, ch->number);
+}
+
+/* A cancellation point, as read(2) of a device's descriptor is one; restarts after a signal as that does. 0 or -errno. */
+static int bell_sleep(struct sr_channel *ch, uint32_t seen)
+{
+	int type, r;
+
+	pthread_cleanup_push(sleep_given_up, ch);
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+	r = (int)raw_futex((uint32_t *)bell_of(ch), FUTEX_WAIT, seen, NULL, 0);
+	pthread_setcanceltype(type, NULL);
+	pthread_cleanup_pop(0);
+	return r == -EAGAIN ? 0 : r;
+}
+
+/* Neither a stalled queue nor moderation wants the clock. */
+static int bell_wait(struct sr_context *ctx, struct sr_channel *ch)
+{
+	uint32_t seen;
+	int r = 0;
+
+	lock_acquire(&ch->lock);
+	atomic_fetch_add(&ch->asleep, 1);
+	seen = atomic_fetch_or(bell_of(ch), SR_BELL_ASLEEP) | SR_BELL_ASLEEP;
+	lock_release(&ch->lock);
+	if (!event_there(ch) && !atomic_load(&ctx->nr_stalled) && ch->timer_fd < 0)
+		r = bell_sleep(ch, seen);
+	if (!r) {
+		sleep_end(ch);
+		return 0;
+	}
+	sleep_given_up(ch);
+	errno = -r;
+	return -1;
+}
+
+/* Sleeps until there may be an event. 0, or -1 with errno. */
 static int event_wait(struct sr_context *ctx, struct sr_channel *ch)
 {
 	struct pollfd p = { .fd = ch->channel.fd, .events = POLLIN };
-	char byte;
 	int r;
 
-	atomic_fetch_add(&ch->sleepers, 1);
-	if (atomic_load(&ctx->nr_stalled) || ch->timer_fd >= 0) {
-		r = poll(&p, 1, -1) < 0 ? -1 : 0;
-		sr_wake_drain(ch->sock);
-	} else { /* restarts after a signal as read(2) does */
-		r = recv(ch->sock, &byte, 1, 0) < 0 ? -1 : 0;
-	}
-	atomic_fetch_sub(&ch->sleepers, 1);
+	if (!atomic_load(&ctx->nr_stalled) && ch->timer_fd < 0)
+		return bell_wait(ctx, ch);
+	r = poll(&p, 1, -1) < 0 ? -1 : 0;
+	sr_wake_drain(ch->sock);
 	return r;
 }
 
@@ -194,8 +282,8 @@ void sr_channels_wake(struct sr_context *ctx)
 	for (i = 0; i < ctx->channels.fresh; i++) {
 		struct sr_channel *ch = ctx->channels.object[i];
 
-		if (ch && atomic_load(&ch->sleepers))
-			sr_wake(ctx, ctx->seg->index, i + 1);
+		if (ch && atomic_load(&ch->asleep))
+			sr_channel_wake(ctx, ctx->seg, i);
 	}
 	lock_release(&ctx->lock);
 }
@@ -230,7 +318,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **re
 			return -1;
 	}
 	if (more)
-		sr_wake(ctx, ctx->seg->index, ch->number + 1);
+		sr_channel_wake(ctx, ctx->seg, ch->number);
 	*ret_cq = &cq->cq;
 	*ret_context = cq->cq.cq_context;
 	return 0;

@@ -103,9 +103,9 @@ static int timer_open(struct sr_channel *ch)
 		return ENOMEM;
 	}
 	ch->timer_fd = fd;
-	/* Who sleeps on the socket alone looks again, and at the timer too. */
-	if (atomic_load(&ch->sleepers))
-		sr_wake(sr_context(ch->channel.context), sr_context(ch->channel.context)->seg->index, ch->number + 1);
+	/* Who sleeps without it looks again. */
+	if (atomic_load(&ch->asleep))
+		sr_channel_wake(sr_context(ch->channel.context), sr_context(ch->channel.context)->seg, ch->number);
 	return 0;
 }
 

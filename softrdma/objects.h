@@ -60,9 +60,9 @@ struct sr_channel {
 	struct list cqs;
 	struct lock lock;
 	uint32_t number;
-	int sock; /* bound: woken for completion events */
+	int sock; /* bound: makes the descriptor readable */
 	int timer_fd; /* of moderated queues; -1: none had a need */
-	_Atomic uint32_t sleepers; /* that no timer wakes */
+	_Atomic uint32_t asleep; /* who sleep on the bell; changes under the lock */
 };
 
 /* After the empty polls that call for one; what came of it. */

@@ -22,7 +22,7 @@
 #include "softrdma/rlock.h"
 
 #define SR_MAGIC 0x616d647274666f73ull /* "softrdma" */
-#define SR_LAYOUT 6
+#define SR_LAYOUT 7
 #define SR_SEG_SIZE (1ull << 32)
 
 #define SR_CTX_BITS 10
@@ -30,6 +30,7 @@
 #define SR_MAX_CTX (1u << SR_CTX_BITS)
 #define SR_MAX_QP (1u << SR_QP_BITS)
 #define SR_MAX_SRQ 4096u
+#define SR_MAX_CHANNEL 1024u
 #define SR_MAX_MR (1u << 17)
 #define SR_KEY_TAG (~((SR_MAX_MR - 1) << 8)) /* the other bits of a key */
 #define SR_MAX_SGE 32u
@@ -97,6 +98,9 @@ struct sr_async {
 	uint32_t handle;
 };
 
+/* What wakes those who sleep on a completion channel: events.c. Above the bits: how often it rang. */
+enum sr_bell { SR_BELL_ASLEEP = 1, SR_BELL_POSTED = 2, SR_BELL_RING = 4 };
+
 struct sr_seg {
 	uint64_t magic;
 	uint32_t layout;
@@ -118,6 +122,7 @@ struct sr_seg {
 	struct rlock window_lock; /* changes of windows; readers see by the key that one changed */
 	_Atomic uint32_t keys; /* entries of the key table that are backed by memory; a look at another could be a SIGBUS */
 	_Atomic uint32_t members; /* entries below that were ever used */
+	_Atomic uint32_t bell[SR_MAX_CHANNEL];
 	struct sr_member member[SR_MAX_MEMBER];
 	_Atomic uint64_t qp_off[SR_MAX_QP]; /* 0: no such QP */
 	_Atomic uint64_t srq_off[SR_MAX_SRQ];
@@ -187,6 +192,7 @@ struct sr_shm_cq {
 	uint32_t flags; /* enum sr_cq_flag */
 	uint32_t mod_count; /* completions to an event; 0: no moderation */
 	uint64_t ring;	    /* from this struct; moves with the size, under both locks */
+	uint64_t place;	    /* of this struct in its segment */
 	/* The producers' line: the owner, when it polls, touches nothing here. */
 	struct rlock lock __attribute__((aligned(64)));
 	_Atomic uint32_t tail;
