@@ -40,6 +40,7 @@ struct connection {
 	uint8_t *send, *receive, *landing, *written, *fetch;
 	uint64_t posted, completed; /* operations of ours */
 	uint64_t write_op;	    /* the last WRITE + 1; 0: none */
+	uint64_t writes;
 	uint64_t message, messages; /* expected next, as operation of the peer; messages seen */
 	uint64_t receives_posted;
 	uint64_t landings; /* messages of ours that take a receive, posted */

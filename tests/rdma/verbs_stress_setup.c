@@ -178,13 +178,13 @@ void receive_post(struct connection *c)
 
 uint64_t landing_slots(void)
 {
-	return 2 * (uint64_t)options.depth;
+	return 2 * (uint64_t)options.depth; /* more than can be under way at once */
 }
 
 static void connection_memory(struct connection *c)
 {
 	size_t part = (size_t)options.depth * options.largest + 64, landings = landing_slots() * options.largest + 64;
-	size_t all = 3 * part + landings + options.largest;
+	size_t all = 3 * part + 2 * landings;
 
 	c->send = aligned_alloc(4096, (all + 4095) & ~(size_t)4095);
 	must(c->send != NULL, "memory");
