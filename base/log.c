@@ -30,6 +30,15 @@ static void out_text(struct out *o, const char *s, size_t n, size_t width)
 		out_char(o, s[i]);
 }
 
+static size_t text_length(const char *s, size_t most)
+{
+	size_t n = 0;
+
+	while (n < most && s[n])
+		n++;
+	return n;
+}
+
 static void out_number(struct out *o, uint64_t v, unsigned int base, int negative, size_t width, char fill)
 {
 	char digits[24];
@@ -51,7 +60,7 @@ static void out_number(struct out *o, uint64_t v, unsigned int base, int negativ
 
 static const char *out_one(struct out *o, const char *p, va_list *ap)
 {
-	size_t width = 0;
+	size_t width = 0, most = SIZE_MAX;
 	char fill = ' ';
 	int longs = 0;
 
@@ -59,6 +68,12 @@ static const char *out_one(struct out *o, const char *p, va_list *ap)
 		fill = *p++;
 	while (*p >= '0' && *p <= '9')
 		width = width * 10 + (size_t)(*p++ - '0');
+	if (p[0] == '.' && p[1] == '*') {
+		int n = va_arg(*ap, int);
+
+		most = n < 0 ? SIZE_MAX : (size_t)n;
+		p += 2;
+	}
 	for (; *p == 'l' || *p == 'z'; p++)
 		longs++;
 	switch (*p) {
@@ -66,7 +81,7 @@ static const char *out_one(struct out *o, const char *p, va_list *ap)
 		const char *s = va_arg(*ap, const char *);
 
 		s = s ? s : "(null)";
-		out_text(o, s, strlen(s), width);
+		out_text(o, s, text_length(s, most), width);
 		break;
 	}
 	case 'c':

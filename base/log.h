@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Messages without stdio: formatted on the stack (512 bytes), one write(2) a line, so lines of several processes do
- * not mix. fm_format knows %s %d %i %u %x %c %p %zu %zx %ld %lu %lx %lld %llu %llx %%, zero and width (%08x).
+ * not mix. fm_format knows %s %d %i %u %x %c %p %zu %zx %ld %lu %lx %lld %llu %llx %%, zero and width (%08x), %.*s.
  */
 #pragma once
 
