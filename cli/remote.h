@@ -70,8 +70,8 @@ char **remote_order_environment(void);
 /* A listener at the address by which @ssh's host of @argv reaches us, which goes to @o; its descriptor, or -errno after it has said why not. */
 int remote_address_listen(const char *ssh, char *const argv[], const struct remote_options *p, struct remote_order *o);
 
-/* The address, as a number, that this machine has on its way to @host: 0, or -errno. */
-int remote_address_towards(const char *host, char *ret, size_t size);
+/* The address, as a number, that this machine has on its way to @ssh's host of @argv: 0, or -errno. */
+int remote_address_towards(const char *ssh, char *const argv[], const struct remote_options *p, char *ret, size_t size);
 
 /* ---- remote_start.c ---- */
 

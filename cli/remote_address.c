@@ -120,7 +120,7 @@ static int address_bind(struct sockaddr_storage *local, socklen_t len, struct re
 	return fd;
 }
 
-int remote_address_towards(const char *host, char *ret, size_t size)
+static int address_towards(const char *host, char *ret, size_t size)
 {
 	const struct addrinfo hints = { .ai_socktype = SOCK_DGRAM };
 	struct addrinfo *list = NULL;
@@ -136,6 +136,14 @@ int remote_address_towards(const char *host, char *ret, size_t size)
 	if (!r && getnameinfo((struct sockaddr *)&local, len, ret, (socklen_t)size, NULL, 0, NI_NUMERICHOST))
 		r = -EADDRNOTAVAIL;
 	return r;
+}
+
+int remote_address_towards(const char *ssh, char *const argv[], const struct remote_options *p, char *ret, size_t size)
+{
+	char host[256];
+
+	address_host(ssh, argv, p, host, sizeof(host));
+	return address_towards(host, ret, size);
 }
 
 int remote_address_listen(const char *ssh, char *const argv[], const struct remote_options *p, struct remote_order *o)

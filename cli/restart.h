@@ -160,6 +160,8 @@ struct restart_where { /* of each host of the manifest */
 };
 int restart_where_read(struct restart *r, struct restart_where **ret); /* 0 or an exit code, the reasons said */
 struct restart_where *restart_where_free(struct restart_where *w, size_t count);
+/* The address, as a number, that this machine has on its way to @machine: 0, or -errno. */
+int restart_where_address(const char *machine, char *ret, size_t size);
 /* Becomes the command that brings host @host back on @machine, with the coordinator at @address. Returns only on failure, said. */
 void restart_where_exec(const struct restart *r, size_t host, const char *machine, const char *address);
 

@@ -233,16 +233,16 @@ static int watch_signals(struct conductor *c)
 
 /* ---- the command ---- */
 
-/* Our address as the first of the other machines sees it; one that is known to ssh alone says nothing of it. False: there is none. */
+/* Our address as the first of the other machines sees it. False: there is none. */
 static bool own_address(const struct conductor *c, char *ret, size_t size)
 {
 	const struct restart *r = c->restart;
 	char address[96];
 
 	for (size_t i = 0; i < r->manifest->host_count; i++) {
-		const char *machine = r->chosen[i] ? c->where[i].machine : NULL, *at = machine ? strrchr(machine, '@') : NULL;
+		const char *machine = r->chosen[i] ? c->where[i].machine : NULL;
 
-		if (!machine || remote_address_towards(at ? at + 1 : machine, address, sizeof(address)) < 0)
+		if (!machine || restart_where_address(machine, address, sizeof(address)) < 0)
 			continue;
 		snprintf(ret, size, strchr(address, ':') ? "[%s]:0" : "%s:0", address);
 		return true;

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/remote.h"
 #include "cli/restart.h"
 
 #define SSH_DEFAULT "ssh -o BatchMode=yes"
@@ -178,18 +179,40 @@ static char *command_of(const struct restart *r, size_t host, const char *addres
 	return fclose(f) ? NULL : text;
 }
 
-void restart_where_exec(const struct restart *r, size_t host, const char *machine, const char *address)
+/* What reaches @machine, for @command there. The memory of its own words, to be freed; NULL: there is none. */
+static char *words_of(const char *machine, char *command, char *argv[SSH_WORDS])
 {
 	const char *given = getenv("FERMATA_SSH");
-	char *words = strdup(given && *given ? given : SSH_DEFAULT), *rest = words, *argv[SSH_WORDS];
+	char *words = strdup(given && *given ? given : SSH_DEFAULT), *rest = words;
 	size_t n = 0;
 
 	while (words && n < SSH_WORDS - 3 && (argv[n] = strsep(&rest, " ")))
 		n += argv[n][0] != 0;
 	argv[n++] = (char *)(uintptr_t)machine;
-	argv[n++] = command_of(r, host, address);
+	argv[n++] = command;
 	argv[n] = NULL;
-	if (words && argv[n - 1])
+	return words;
+}
+
+int restart_where_address(const char *machine, char *ret, size_t size)
+{
+	char *argv[SSH_WORDS], *words = words_of(machine, (char *)(uintptr_t)"true", argv);
+	struct remote_options p = { .host = machine };
+	int r = -ENOMEM;
+
+	if (words) {
+		remote_options_parse(argv, &p); /* else it is no ssh, and the machine a name or an address */
+		r = remote_address_towards(argv[0], argv, &p, ret, size);
+	}
+	free(words);
+	return r;
+}
+
+void restart_where_exec(const struct restart *r, size_t host, const char *machine, const char *address)
+{
+	char *argv[SSH_WORDS], *command = command_of(r, host, address), *words = words_of(machine, command, argv);
+
+	if (words && command)
 		execvp(argv[0], argv);
 	warn("%s", words ? argv[0] : "ssh");
 }
