@@ -51,5 +51,8 @@ bool restart_outside_writes(struct restart *r, restart_outside_judge *judge);
 /* restart_files_outside.c: of the files that differ, those that somebody else writes to: refused, or left. 0 or an exit code. */
 int restart_files_check_outside(struct restart *r);
 
+/* restart_files_put.c: those that are missing above the file @of. 0 or -errno. */
+int restart_files_make_directories(const char *of);
+
 /* restart_files_put.c: all or nothing. 0 or an exit code. */
 int restart_files_put_back(struct restart *r);

@@ -31,11 +31,11 @@ static bool to_be_put(const struct restart_file *f)
 
 /* ---- stage ---- */
 
-static int make_directories(const struct restart_file *f)
+int restart_files_make_directories(const char *of)
 {
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "%s", f->path);
+	snprintf(path, sizeof(path), "%s", of);
 	for (char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
 		*p = 0;
 		if (mkdir(path, 0777) < 0 && errno != EEXIST && errno != EROFS && errno != EACCES)
@@ -50,7 +50,7 @@ static int open_temp(struct restart *r, struct restart_file *f)
 	int length = (int)(strrchr(f->path, '/') - f->path), fd;
 
 	snprintf(f->temp, sizeof(f->temp), "%.*s/.fermata-restoring-%s-%zu", length, f->path, r->job, (size_t)(f - r->contents->all));
-	if (f->state == RESTART_FILE_MISSING && make_directories(f) < 0)
+	if (f->state == RESTART_FILE_MISSING && restart_files_make_directories(f->path) < 0)
 		return -errno;
 	unlink(f->temp);
 	fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -4,6 +4,7 @@
  * namespace and their numbers are its own. Owns the shared memory objects, which are made before any process.
  */
 #include "cli/restart.h"
+#include "cli/restart_files.h"
 
 #include <err.h>
 #include <errno.h>
@@ -70,7 +71,7 @@ static int note_shared(struct restart *r, const struct image *image, const struc
 
 /*
  * A file of the name that is there already is left over from the job, or another run's: it keeps what it has, for those who have it
- * open, and loses its name.
+ * open, and loses its name. Its directory may be missing on another machine (that of an MPI's session, in a /tmp that is memory).
  */
 static int create_named(const struct restart_shared *s)
 {
@@ -82,6 +83,8 @@ static int create_named(const struct restart_shared *s)
 		return -1;
 	}
 	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0 && errno == ENOENT && restart_files_make_directories(path) == 0)
+		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd >= 0 && (fchmod(fd, s->mode) < 0 || rename(path, s->path) < 0)) {
 		close(fd);
 		unlink(path);
