@@ -227,6 +227,7 @@ int softrdma_cm_close(int fd);			     /* -ENOTTY: not a channel, nothing done */
 int softrdma_cm_fstat(int fd, struct stat *st);	     /* after the true fstat: makes it a device's */
 int softrdma_cm_is_channel(int fd);		     /* a guess that never says no wrongly */
 int softrdma_cm_next(int fd);			     /* the first channel behind @fd, or -1 */
+uint32_t softrdma_cm_ids(void);			     /* how many ids this process's channels have. Nobody may be in another call */
 /* The process at the other end of a connection on this host; 0: it is on another, or not known. */
 uint32_t softrdma_cm_peer(int fd, uint32_t id);
 

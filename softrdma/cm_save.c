@@ -116,6 +116,21 @@ EXPORT int softrdma_cm_each(int (*fn)(const void *own, const void *other, int fd
 	return r;
 }
 
+EXPORT uint32_t softrdma_cm_ids(void)
+{
+	struct cm_process *p = saved_process();
+	struct cm_channel *ch;
+	struct cm_id *id;
+	uint32_t count = 0;
+
+	if (!p)
+		return 0;
+	list_each(ch, &p->channels, link)
+		list_each(id, &ch->ids, link)
+			count++;
+	return count;
+}
+
 /* ---- writing ---- */
 
 static void put(struct writer *w, const void *data, size_t n)

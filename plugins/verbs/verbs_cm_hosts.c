@@ -5,7 +5,7 @@
  * takes them for this host's (softrdma/cm_here.c); so do those that are begun after it (fermata_names_keep). Owns the two lists. Written while the program
  * stands still, or by its first look for a device.
  *
- * Where a job comes back in parts (fermata restart --part), hosts of another part are no longer here, and who has rdma_cm channels is refused: what stands between two processes there
+ * Where a job comes back in parts (fermata restart --part), hosts of another part are no longer here, and who has ids of rdma_cm is refused: what stands between two processes there
  * is made again within one host only. A part is known by its kernel and pid namespace.
  */
 #include "base/host_id.h"

@@ -90,10 +90,16 @@ static int join(int accept)
 	return r ? fermata_fail(r, "an rdma_cm connection cannot be made again (errno %d)", -r) : 0;
 }
 
+/* Channels alone, which UCX has for connections that nobody may ever ask it for, lead nowhere. */
+static int has_ids(void)
+{
+	return saved && (!verbs_backend.softrdma_cm_ids || VERBS_DEVICE(verbs_backend.softrdma_cm_ids()));
+}
+
 int verbs_cm_reconnect(void)
 {
-	if (saved && !verbs_cm_hosts_together())
-		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm channels, with which a job comes back in one part only (--part)", fermata_pid());
+	if (has_ids() && !verbs_cm_hosts_together())
+		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm ids, with which a job comes back in one part only (--part)", fermata_pid());
 	verbs_cm_hosts_tell();
 	return join(0);
 }

@@ -105,6 +105,7 @@
 	X(int, softrdma_established, (struct ibv_qp *qp, int now))                                         \
 	X(int, softrdma_on_the_wire, (struct ibv_context *context))                                        \
 	X(int, softrdma_cm_next, (int fd))                                                                 \
+	X(uint32_t, softrdma_cm_ids, (void))                                                               \
 	X(int, softrdma_cm_settle, (void))                                                                 \
 	X(int, softrdma_cm_each, (int (*fn)(const void *own, const void *other, int fd, void *arg), void *arg)) \
 	X(void, softrdma_cm_hold, (int held))                                                              \
