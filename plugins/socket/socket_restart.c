@@ -86,7 +86,7 @@ static int bind_again(int fd, const struct fermata_desc *d, const struct socket_
 		RAW2(SYS_nanosleep, &pause, NULL); /* the last of the killed job's connections may still be on their way out */
 	if (err) {
 		socket_name_text(&r->local, text, sizeof(text));
-		return fermata_fail(err, err == -EADDRINUSE ? "fd %d: %s is in use (errno %d): end the program that has it" :
+		return fermata_fail(err, err == -EADDRINUSE ? "fd %d: %s is in use (errno %d): end the program that has it; if another host of the job has it, each needs a machine of its own (--hosts)" :
 							      "fd %d: %s cannot be bound to (errno %d)", d->fd, text, -err);
 	}
 	if (is_path && r->flags & SOCKET_PATH_PRESENT)
