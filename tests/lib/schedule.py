@@ -150,7 +150,7 @@ def apps_items(stage):
     """An item a code, so that what it has come to is seen when it is there."""
     names = sorted(path.stem.removeprefix('code_') for path in (stage.top / 'tests/apps').glob('code_*.py'))
     codes = [Item('apps', [stage.top / 'tests/apps/test-apps', '--code', name], exclusive=True, limit=2 * 3600) for name in names]
-    return [*codes, Item('apps', [stage.top / 'tests/apps/test-slurm'], exclusive=True)]
+    return [*codes, *(Item('apps', [stage.top / 'tests/apps' / name], exclusive=True) for name in ('test-mpi-hosts', 'test-slurm'))]
 
 
 def rxe_items(stage):

@@ -90,18 +90,18 @@ class Seen:
 
 
 class Hosts:
-    """Two of them, for the programs of @job (harness.Job). @own: directories that each has for itself, empty at first."""
+    """Two of them, for the programs of @job (harness.Job). @own: directories that each has for itself, empty at first. @name, @address: theirs."""
 
-    def __init__(self, job, own=('/dev/shm',), clocks=CLOCKS):
+    def __init__(self, job, own=('/dev/shm',), clocks=CLOCKS, name=NAMES, address=ADDRESS):
         self.job = job
-        self.name, self.address = NAMES, ADDRESS
-        self.holders = [Holder(name, clock, own) for name, clock in zip(NAMES, clocks)]
+        self.name, self.address = name, address
+        self.holders = [Holder(name, clock, own) for name, clock in zip(self.name, clocks)]
         self.pid = [h.inner for h in self.holders]
         job.pumps += [*self.holders, *map(Seen, self.pid)]  # these stay when all else of the job is killed
         ip('link', 'add', 'name', 'cable0', 'type', 'veth', 'peer', 'name', 'cable1')
         for n in (0, 1):
             ip('link', 'set', f'cable{n}', 'netns', self.pid[n])
-            ip('addr', 'add', f'{ADDRESS[n]}/{PREFIX}', 'dev', f'cable{n}', inside=self.pid[n])
+            ip('addr', 'add', f'{address[n]}/{PREFIX}', 'dev', f'cable{n}', inside=self.pid[n])
             for device in f'cable{n}', 'lo':
                 ip('link', 'set', device, 'up', inside=self.pid[n])
 
@@ -118,7 +118,7 @@ class Hosts:
 
     def command(self, n, *argv, limit=None):
         """A fermata command on a host, to its end: (status, stdout, stderr)."""
-        program = self.start(n, f'{argv[0]}-{NAMES[n]}-{len(self.job.programs)}', [self.job.bin / 'fermata', *argv], stdout='file')
+        program = self.start(n, f'{argv[0]}-{self.name[n]}-{len(self.job.programs)}', [self.job.bin / 'fermata', *argv], stdout='file')
         program.wait_end(limit)
         return program.returncode, program.out.text(), program.err.text()
 

@@ -12,14 +12,14 @@ NAME = 'beta'
 
 
 class Sshd:
-    """On host 1 of @hosts, which is @NAME to `ssh -F self.config`. @environment: of what is begun there."""
+    """On host 1 of @hosts, which is its node name to `ssh -F self.config`. @environment: of what is begun there."""
 
     def __init__(self, hosts, shell='/bin/sh', environment=()):
         self.server = shutil.which('sshd', path='/usr/sbin:/usr/local/sbin:/usr/bin')
         if not self.server or not shutil.which('ssh') or not shutil.which('ssh-keygen'):
             raise Skip('there is no sshd or no ssh')
         self.hosts, self.job = hosts, hosts.job
-        self.folder = self.job.folder / 'ssh'
+        self.folder = self.job.folder / f'ssh-{hosts.name[1]}'
         self.folder.mkdir(mode=0o700)
         for key in 'host_key', 'id':
             subprocess.run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', self.folder / key], check=True)
@@ -42,7 +42,7 @@ MaxStartups 100
 ''')
         known = ' '.join((self.folder / 'host_key.pub').read_text().split()[:2])
         (self.folder / 'known_hosts').write_text(f'[{self.hosts.address[1]}]:{PORT} {known}\n')
-        self.config.write_text(f'''Host {NAME} {self.hosts.address[1]}
+        self.config.write_text(f'''Host {self.hosts.name[1]} {self.hosts.address[1]}
     HostName {self.hosts.address[1]}
     Port {PORT}
     User {USER}
@@ -68,4 +68,4 @@ MaxStartups 100
 
     def command(self, *options):
         """ssh, up to the host's name, for a shell."""
-        return ' '.join(['ssh', '-F', str(self.config), *options, NAME])
+        return ' '.join(['ssh', '-F', str(self.config), *options, self.hosts.name[1]])
