@@ -217,6 +217,7 @@ struct coordinator {
 	uint32_t place_count;
 	uint32_t next_member;
 	bool had_member;
+	bool last_said; /* the member that left last had said that it would: no exec of its comes */
 
 	enum state state;
 	size_t missing; /* members that have not done the phase */

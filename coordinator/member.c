@@ -67,6 +67,7 @@ static void member_unlink(struct member *m)
 void member_remove(struct member *m)
 {
 	log_info("pid %u (%s) has left%s", m->pid, m->comm, m->exiting ? "" : " without a word");
+	m->conn->c->last_said = m->exiting;
 	member_unlink(m);
 	conduct_left(m);
 	free(m->children);

@@ -21,6 +21,7 @@
 #include "coordinator/internal.h"
 
 #define RUN_GRACE_MS 1000
+#define RUN_SOON_MS 20
 #define RUN_END_MS 5000	  /* for killed processes to be gone */
 #define RUN_ASKED_MS 5000 /* for the restart that has started us to ask for its job */
 
@@ -59,14 +60,22 @@ static void run_leave(uv_timer_t *timer)
 	uv_stop(&c->loop);
 }
 
+/* A process that goes without a word may have closed its connection before an exec; one that has said that it ends has not. */
+static unsigned int run_grace_ms(const struct coordinator *c)
+{
+	if (c->state == STATE_ENDING || (c->last_said && !c->options->relay))
+		return RUN_SOON_MS;
+	return c->options->grace_ms ? c->options->grace_ms : RUN_GRACE_MS;
+}
+
 void run_check_leave(struct coordinator *c)
 {
-	bool ending = c->state == STATE_ENDING;
+	unsigned int ms = run_grace_ms(c);
 
-	if (uv_is_active((uv_handle_t *)&c->leave_timer) || (run_wanted(c) && !ending))
+	if (run_wanted(c) && c->state != STATE_ENDING)
 		return;
-	uv_timer_start(&c->leave_timer, run_leave, ending ? 20 : c->options->grace_ms ? c->options->grace_ms : RUN_GRACE_MS,
-		       0);
+	if (!uv_is_active((uv_handle_t *)&c->leave_timer) || uv_timer_get_due_in(&c->leave_timer) > ms)
+		uv_timer_start(&c->leave_timer, run_leave, ms, 0);
 }
 
 static void run_signal(uv_signal_t *handle, int signum)

@@ -38,7 +38,7 @@ void conductor_start_in(struct conductor *c, const char *base, const struct coor
 	c->options.compress = "none";
 	c->options.rdma = "soft";
 	c->options.files = "restore";
-	c->options.grace_ms = 20;
+	c->options.grace_ms = options->grace_ms ? options->grace_ms : 20;
 	c->options.linger = 1;
 	c->options.timeout_ms = options->timeout_ms ? options->timeout_ms : PATIENCE_MS;
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);

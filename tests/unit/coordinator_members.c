@@ -180,13 +180,30 @@ static void test_exec(void **state)
 	job_finish(&c, &agent, 1, &command);
 }
 
+/* Who has gone without a word may come again, by an exec; when the last has said that he ends, nobody is waited for. */
+static void test_last_end(void **state)
+{
+	const struct coordinator_options patient = { .grace_ms = 3600000 };
+	struct link agent, command;
+	struct conductor c;
+
+	conductor_start(&c, &patient);
+	agent_join(&c, &agent, 10, 0);
+	command_open(&c, &command);
+	link_close(&agent);
+	agent_expect_silence(&command, 100);
+	agent_join(&c, &agent, 10, MSG_REGISTER_EXECED);
+	assert_int_equal(link_send(&agent, MSG_EXITING, NULL, 0), 0);
+	job_finish(&c, &agent, 1, &command);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_end_before_report), cmocka_unit_test(test_end_unread),
 		cmocka_unit_test(test_late_fork), cmocka_unit_test(test_gone_child),
 		cmocka_unit_test(test_foreign_child), cmocka_unit_test(test_late_launch),
-		cmocka_unit_test(test_exec),
+		cmocka_unit_test(test_exec), cmocka_unit_test(test_last_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
