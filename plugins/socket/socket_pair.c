@@ -188,12 +188,27 @@ static bool may_pass(int err)
 	       err == -ECONNABORTED || err == -ETIMEDOUT;
 }
 
+/* Whether the address is this machine's: of another's no port ever becomes free. */
+static bool is_here(const struct place *p)
+{
+	struct place any = *p;
+	int fd = open_socket(p), r;
+
+	set_port(&any.name, 0);
+	r = fd < 0 ? fd : socket_bind(fd, &any.name);
+	if (fd >= 0)
+		raw_close(fd);
+	return r != -EADDRNOTAVAIL;
+}
+
 /* Both with their old names, whichever way round the ports allow. */
 static int link_exact(const struct place *own, const struct place *peer, int ret[2])
 {
 	const struct timespec pause = { 0, SOCKET_TRY_NS };
 	int r = -EADDRINUSE;
 
+	if (!is_here(own) || !is_here(peer))
+		return -EADDRNOTAVAIL;
 	for (int i = 0; i < SOCKET_TRIES && may_pass(r); i++) {
 		if (i)
 			RAW2(SYS_nanosleep, &pause, NULL);
@@ -244,7 +259,7 @@ static int tcp_pair(int number, const struct socket_record *rec, int ret[2])
 	}
 	socket_name_text(&rec->local, text, sizeof(text));
 	if (!r && rec->kind == SOCKET_CONNECTED)
-		log_warn("fd %d: the address %s or that of its peer is in use: the connection has another one", number, text);
+		log_warn("fd %d: the address %s or that of its peer is in use, or not of this machine: the connection has another one", number, text);
 	return r;
 }
 

@@ -3,12 +3,16 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -132,16 +136,60 @@ static void body_port_taken(void)
 	(void)l;
 }
 
+/* Another machine, with this address alone. */
+static void new_machine(const char *text)
+{
+	struct ifreq r = { .ifr_name = "lo" };
+	struct sockaddr_in *a = (struct sockaddr_in *)&r.ifr_addr;
+	int s;
+
+	CHECK(unshare(CLONE_NEWNET) == 0);
+	s = socket(AF_INET, SOCK_DGRAM, 0);
+	a->sin_family = AF_INET;
+	CHECK(inet_pton(AF_INET, text, &a->sin_addr) == 1 && ioctl(s, SIOCSIFADDR, &r) == 0);
+	r.ifr_flags = IFF_UP;
+	CHECK(ioctl(s, SIOCSIFFLAGS, &r) == 0);
+	close(s);
+}
+
+/* A connection of a machine that has gone: nothing is waited for. An attempt for each of SOCKET_TRIES naps would be as many switches. */
+static void body_elsewhere(void)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET }, now;
+	struct rusage before, after;
+	socklen_t len = sizeof(a);
+	int l, ends[2];
+
+	if (unshare(CLONE_NEWUSER) < 0)
+		return;
+	new_machine("10.98.76.54");
+	CHECK(inet_pton(AF_INET, "10.98.76.54", &a.sin_addr) == 1);
+	l = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(bind(l, (void *)&a, len) == 0 && listen(l, 1) == 0 && getsockname(l, (void *)&a, &len) == 0);
+	tcp_connect(l, (struct sockaddr_storage *)&a, len, ends);
+	close(l);
+	socket_fill(ends[0], 100, 100);
+	CHECK(fake_checkpoint() == 0);
+	fake_kill();
+	new_machine("127.0.0.1");
+	CHECK(getrusage(RUSAGE_SELF, &before) == 0 && fake_restart() == 0 && getrusage(RUSAGE_SELF, &after) == 0);
+	CHECK(after.ru_nvcsw - before.ru_nvcsw < 35);
+	socket_drain(ends[1], 100);
+	CHECK(getpeername(ends[0], (void *)&now, &len) == 0 && now.sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+}
+
 TEST(tcp_listener, 1, body_listener, NULL)
 TEST(time_wait, 1, body_time_wait, NULL)
 TEST(unix_listener, 1, body_unix_listener, NULL)
 TEST(port_taken, 1, body_port_taken, NULL)
+TEST(elsewhere, 1, body_elsewhere, NULL)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tcp_listener), cmocka_unit_test(test_time_wait),
 		cmocka_unit_test(test_unix_listener), cmocka_unit_test(test_port_taken),
+		cmocka_unit_test(test_elsewhere),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
