@@ -7,7 +7,7 @@ import time
 from harness import Failure
 from pairs import EndedEarly, Pair
 
-SECONDS = 1.2  # what a run takes without checkpoints
+SECONDS = 1  # what a run takes without checkpoints
 
 
 def pause(seconds):

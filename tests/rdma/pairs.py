@@ -10,6 +10,10 @@ from pathlib import Path
 from harness import Failure, Job, free_port, wait_for
 
 
+PACE = {}  # by kind of pair and program: seconds that an exchange takes
+FIRST = 100
+
+
 class EndedEarly(Failure):
     """The programs were through before all was done to them: to be tried again with more exchanges."""
 
@@ -46,6 +50,7 @@ class Pair:
         self.job.env['SOFTRDMA_DIR'] = str(self.shm)
         self.running = []
         self.scale = 1
+        self.slowed = ''  # by what, where programs of this kind are
         self.fault = {}  # by label: where one of them fails
 
     def clean(self):
@@ -103,23 +108,31 @@ class Pair:
         """Options for a run that takes about that long.
 
         perftest can be told so (an interval timer ends it). Others count: what an exchange takes is measured on softrdma
-        alone, and is a guess on a busy machine, where programs that poll are slower by orders.
+        alone, once for all tests of a program, and is a guess on a busy machine, where programs that poll are slower by orders.
         """
         if str(self.argv[0]).startswith('ib_') and '-e' not in self.argv:  # perftest has no time limit with events
-            return ['-D', max(2, math.ceil(seconds * self.scale)), '-f', 0]
-        first, count = 100, 100
-        start_up = self.measure(first)
-        while True:
-            count *= 8
-            took = self.measure(count) - start_up
-            if took > 0.2 or count > 100_000_000:
-                return ['-n', max(first, int(self.scale * count * seconds / took))]
+            return ['-D', max(1, math.ceil(seconds * self.scale)), '-f', 0]
+        key = (type(self), self.slowed, *self.argv)
+        if key not in PACE or self.scale > 1:
+            PACE[key] = self.pace()
+        return ['-n', max(FIRST, int(self.scale * seconds / PACE[key]))]
+
+    def pace(self):
+        """Seconds an exchange."""
+        start_up, told = self.measure(FIRST)
+        count, took = FIRST, start_up if told else 0
+        while took <= 0.1 and count <= 100_000_000:
+            count *= min(32, max(4, int(0.15 / max(took, 0.001))))
+            took = self.measure(count)[0] - (0 if told else start_up)
+        return max(took, 1e-6) / count
 
     def measure(self, count):
+        """What so many exchanges take, and whether the program tells it: else its beginning and its end are in it."""
         begin = time.monotonic()
         self.start(['-n', count], False)
         self.finish()
-        return time.monotonic() - begin
+        told = re.findall(r'= ([\d.]+) usec/iter', ''.join(p.out.text() for p in self.running))
+        return (max(map(float, told)) * count / 1e6, True) if told else (time.monotonic() - begin, False)
 
     def kill(self):
         """SIGKILL to all; softrdma's shared memory is gone too."""
