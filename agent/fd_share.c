@@ -5,7 +5,7 @@
  * In QUIESCE each process publishes, under a key made of pid namespace, device, inode and type, where it holds the description, and asks for the
  * same key. In drain round 0, when every process stands still and every answer is there, it compares the others' by kcmp. All see the
  * same holders, so all elect the same leader: the lowest pid. An inode is a coarse key (every holder of /dev/null is
- * under one), kcmp is what decides. Terminals are not named: each process re-attaches its own. Processes of
+ * under one), kcmp is what decides. A fork leaves a description its number, so that is tried first, and no process has it twice. Terminals are not named: each process re-attaches its own. Processes of
  * different pid namespaces, which parts of a job have (fermata restart --part), have nothing in common.
  *
  * Where kcmp is refused, it takes the others' descriptors instead and looks for a mark on them (fd_mark.c), beginning with the lowest pid: the first
@@ -147,51 +147,15 @@ static int refused(const struct fd_entry *e, const struct share_holder *other, i
 			    "(errno %d)", e->desc.fd, e->desc.link, other->fd, other->pid, -err);
 }
 
-/* ---- by kcmp ---- */
-
-/* 1: kcmp is refused here, and nothing has been found out. */
-static int resolve_one(struct fd_entry *e)
-{
-	uint32_t self = fermata_pid();
-	struct share_holder other;
-	int r;
-
-	for (unsigned int i = 0; (r = holder_at(e, i, &other)) > 0; i++) {
-		if (other.pid == self)
-			continue;
-		r = fdpass_compare((int)self, e->desc.fd, (int)other.pid, other.fd);
-		if (fdpass_is_refused(r))
-			return 1;
-		if (r < 0)
-			return refused(e, &other, r);
-		if (r > 0)
-			continue;
-		e->stdio_mask |= other.stdio_mask;
-		if (other.pid < e->leader_pid) {
-			e->leader_pid = other.pid;
-			e->leader_fd = other.fd;
-		}
-	}
-	return r;
-}
-
-/* ---- by marks ---- */
-
-struct holders { /* that may have the description of an entry, by pid; first those under our number, as a fork leaves it */
+struct holders { /* that may have the description of an entry */
 	struct share_holder *all;
 	uint32_t count, room;
 	int fd;
+	bool filled;
 };
 
-static bool is_before(const struct holders *l, const struct share_holder *a, const struct share_holder *b)
+static int holders_append(struct holders *l, const struct share_holder *h)
 {
-	return a->pid < b->pid || (a->pid == b->pid && a->fd == l->fd);
-}
-
-static int holders_add(struct holders *l, const struct share_holder *h)
-{
-	uint32_t i = l->count;
-
 	if (l->count == l->room) {
 		uint32_t room = l->room ? l->room * 2 : 64;
 		struct share_holder *more = fermata_alloc(room * sizeof(*more));
@@ -204,10 +168,28 @@ static int holders_add(struct holders *l, const struct share_holder *h)
 		l->all = more;
 		l->room = room;
 	}
+	l->all[l->count++] = *h;
+	return 0;
+}
+
+/* ---- by marks ---- */
+
+static bool is_before(const struct holders *l, const struct share_holder *a, const struct share_holder *b)
+{
+	return a->pid < b->pid || (a->pid == b->pid && a->fd == l->fd);
+}
+
+/* By pid; first those under our number. */
+static int holders_add(struct holders *l, const struct share_holder *h)
+{
+	uint32_t i = l->count;
+	int r = holders_append(l, h);
+
+	if (r)
+		return r;
 	for (; i && is_before(l, h, &l->all[i - 1]); i--)
 		l->all[i] = l->all[i - 1];
 	l->all[i] = *h;
-	l->count++;
 	return 0;
 }
 
@@ -303,12 +285,93 @@ static int resolve_apart(void)
 	return result ? fermata_fail(result, "the descriptors of process %u cannot be compared (errno %d)", fermata_pid(), -result) : 0;
 }
 
-int fd_share_resolve(void)
+/* ---- by kcmp ---- */
+
+/* 1: @other is of the same description, and has been taken into account; 0: not; or -errno. */
+static int compare(struct fd_entry *e, const struct share_holder *other)
+{
+	int self = (int)fermata_pid(), r = fdpass_compare(self, e->desc.fd, (int)other->pid, other->fd);
+
+	if (r < 0)
+		return fdpass_is_refused(r) ? r : refused(e, other, r);
+	if (r > 0)
+		return 0;
+	e->stdio_mask |= other->stdio_mask;
+	if (other->pid < e->leader_pid) {
+		e->leader_pid = other->pid;
+		e->leader_fd = other->fd;
+	}
+	return 1;
+}
+
+/* Among those of one process. */
+static int compare_all(struct fd_entry *e, const struct share_holder *h, uint32_t count)
+{
+	uint32_t kind = kind_of(e);
+	int r = 0;
+
+	for (uint32_t i = 0; i < count && !r; i++)
+		if (h[i].fd == e->desc.fd)
+			r = compare(e, &h[i]);
+	for (uint32_t i = 0; i < count && !r; i++)
+		if (h[i].fd != e->desc.fd && h[i].kind == kind)
+			r = compare(e, &h[i]);
+	return r;
+}
+
+/* @l: what others hold of its inode. An error of kcmp that is a refusal has found nothing out. */
+static int resolve_one(struct fd_entry *e, const struct holders *l)
+{
+	uint32_t end;
+	int r = 0;
+
+	for (uint32_t i = 0; i < l->count && r >= 0; i = end) {
+		for (end = i + 1; end < l->count && l->all[end].pid == l->all[i].pid; end++)
+			;
+		r = compare_all(e, &l->all[i], end - i);
+	}
+	return r < 0 ? r : 0;
+}
+
+/* Those of other processes under the key of @e, in the order in which these have told of them. */
+static int holders_fill(const struct fd_entry *e, struct holders *ret)
+{
+	struct share_holder h;
+	int r;
+
+	for (unsigned int i = 0; (r = holder_at(e, i, &h)) > 0; i++)
+		if (h.pid != fermata_pid() && (r = holders_append(ret, &h)) < 0)
+			break;
+	ret->filled = true;
+	return r;
+}
+
+/* @lists: one an inode, at the place of its first entry. */
+static int resolve_all(struct holders *lists)
 {
 	int r = 0;
 
-	for (uint32_t i = 0; i < fd_table.count && !r; i++)
-		if (fd_table.entries[i]->plugin)
-			r = resolve_one(fd_table.entries[i]);
-	return r > 0 ? resolve_apart() : r;
+	for (uint32_t i = 0; i < fd_table.count && !r; i++) {
+		struct fd_entry *e = fd_table.entries[i];
+		struct holders *l = &lists[e->first];
+
+		if (!e->plugin)
+			continue;
+		if (!l->filled)
+			r = holders_fill(e, l);
+		if (!r)
+			r = resolve_one(e, l);
+	}
+	return r;
+}
+
+int fd_share_resolve(void)
+{
+	struct holders *lists = fermata_alloc((fd_table.count + 1) * sizeof(*lists));
+	int r = lists ? resolve_all(lists) : fermata_fail(-ENOMEM, "no memory to compare descriptors");
+
+	for (uint32_t i = 0; lists && i < fd_table.count; i++)
+		fermata_free(lists[i].all);
+	fermata_free(lists);
+	return fdpass_is_refused(r) ? resolve_apart() : r;
 }

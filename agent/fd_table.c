@@ -6,7 +6,8 @@
  * Invariants: every number of /proc/self/fd stands in exactly one entry, but those of the agent and of devices; entries
  * do not move; desc.fd is fds[0].fd, the lowest but for those that fd_found.c adds later.
  *
- * Duplicates are told by kcmp, asked only where device and inode agree; where that is refused, by fd_mark.c.
+ * Duplicates are told by kcmp, asked only where device and inode agree, which of eventfds and the like they always do. It tells an order as well, the same at any time,
+ * so the entries of an inode are a tree. Where kcmp is refused, fd_mark.c tells, one by one.
  */
 #include "agent/fd_table.h"
 
@@ -83,24 +84,37 @@ static struct fd_entry *find_marked(int fd, const struct stat *st, struct fd_ent
 	return found;
 }
 
-/* The entry that @fd names already, NULL, or an error by @ret_err. */
-static struct fd_entry *entry_find(int fd, const struct stat *st, int *ret_err)
+static struct fd_entry *of_inode(const struct stat *st)
 {
+	for (uint32_t i = *bucket_of(st); i; i = fd_table.entries[i - 1]->next)
+		if (is_of_inode(fd_table.entries[i - 1], st))
+			return fd_table.entries[i - 1];
+	return NULL;
+}
+
+/*
+ * The entry that @fd names already, NULL, or an error by @ret_err. @ret_place: where a new one goes in the tree of its inode, NULL: nowhere.
+ */
+static struct fd_entry *entry_find(int fd, const struct stat *st, uint32_t **ret_place, int *ret_err)
+{
+	struct fd_entry *newest = of_inode(st), *e = newest ? fd_table.entries[newest->first] : NULL;
 	int pid = (int)fermata_pid();
 
 	*ret_err = 0;
-	for (uint32_t i = *bucket_of(st); i; i = fd_table.entries[i - 1]->next) {
-		struct fd_entry *e = fd_table.entries[i - 1];
-		int r = is_of_inode(e, st) ? fdpass_compare(pid, fd, pid, e->desc.fd) : 1;
+	*ret_place = NULL;
+	while (e) {
+		int r = fdpass_compare(pid, fd, pid, e->desc.fd);
 
 		if (r == 0)
 			return e;
 		if (fdpass_is_refused(r))
-			return find_marked(fd, st, e, ret_err);
+			return find_marked(fd, st, newest, ret_err);
 		if (r < 0) {
 			*ret_err = fermata_fail(r, "fd %d and fd %d cannot be compared (errno %d)", fd, e->desc.fd, -r);
 			return NULL;
 		}
+		*ret_place = &e->below[r == 1 ? 0 : 1];
+		e = **ret_place ? fd_table.entries[**ret_place - 1] : NULL;
 	}
 	return NULL;
 }
@@ -127,9 +141,9 @@ static int entry_add_number(struct fd_entry *e, int fd)
 	return 0;
 }
 
-static struct fd_entry *entry_new(int fd, const struct stat *st)
+static struct fd_entry *entry_new(int fd, const struct stat *st, uint32_t *place)
 {
-	struct fd_entry *e = fermata_alloc(sizeof(*e));
+	struct fd_entry *e = fermata_alloc(sizeof(*e)), *newest = of_inode(st);
 	uint32_t *bucket = bucket_of(st);
 	char path[40];
 
@@ -157,7 +171,10 @@ static struct fd_entry *entry_new(int fd, const struct stat *st)
 	RAW4(SYS_readlinkat, AT_FDCWD, path, e->desc.link, sizeof(e->desc.link) - 1);
 	e->leader_pid = fermata_pid();
 	e->leader_fd = fd;
+	e->first = newest ? newest->first : fd_table.count;
 	fd_table.entries[fd_table.count++] = e;
+	if (place)
+		*place = fd_table.count;
 	e->next = *bucket;
 	*bucket = fd_table.count;
 	return e;
@@ -166,6 +183,7 @@ static struct fd_entry *entry_new(int fd, const struct stat *st)
 static int number_take(int fd)
 {
 	struct fd_entry *e;
+	uint32_t *place;
 	struct stat st;
 	int r;
 
@@ -173,11 +191,11 @@ static int number_take(int fd)
 		return 0;
 	if (RAW2(SYS_fstat, fd, &st) < 0)
 		return 0; /* the listing's own */
-	e = entry_find(fd, &st, &r);
+	e = entry_find(fd, &st, &place, &r);
 	if (r)
 		return r;
 	if (!e)
-		e = entry_new(fd, &st);
+		e = entry_new(fd, &st, place);
 	r = e ? entry_add_number(e, fd) : -ENOMEM;
 	return r ? fermata_fail(r, "no memory for the table of descriptors") : 0;
 }

@@ -25,6 +25,8 @@ struct fd_entry {
 	int32_t leader_fd;   /* its lowest descriptor there */
 	uint32_t stdio_mask; /* bit N: descriptor N (0, 1, 2) of whatever process names it */
 	uint32_t next;	     /* index + 1 of the next entry of the same bucket */
+	uint32_t first;	     /* index of the first entry of the same inode: the root of their tree */
+	uint32_t below[2];   /* index + 1: in kcmp's order before it, behind it */
 	bool later;	     /* restart: to be asked again in RECONNECT */
 	struct fermata_sink record;
 };
