@@ -110,7 +110,7 @@ int restart_shared_create(struct restart *r)
 		char name[64];
 
 		snprintf(name, sizeof(name), SHARED_NAME, (unsigned long)s->dev, (unsigned long)s->ino);
-		s->fd = s->path ? create_named(s) : memfd_create(name, MFD_CLOEXEC); /* held by the capsule's init, too */
+		s->fd = s->path ? create_named(s) : memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); /* held by the capsule's init, too */
 		if (s->fd < 0 || ftruncate(s->fd, (off_t)s->size) < 0) {
 			warn("shared memory %s of %llu bytes", s->path ? s->path : "without a name", (unsigned long long)s->size);
 			return CLI_CANNOT;

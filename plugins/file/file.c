@@ -66,8 +66,10 @@ static int file_fd_claim(struct fermata_desc *d)
 	char path[FILE_PATH_MAX];
 	long n;
 
-	if (!S_ISREG(d->st.st_mode) && !S_ISDIR(d->st.st_mode) &&
-	    !(S_ISCHR(d->st.st_mode) && (is_plain_device(&d->st) || d->status & O_PATH)))
+	if (!S_ISREG(d->st.st_mode) && !S_ISDIR(d->st.st_mode) && !(d->status & O_PATH && d->link[0] == '/') &&
+	    !(S_ISCHR(d->st.st_mode) && is_plain_device(&d->st)))
+		return 0;
+	if (!strncmp(d->link, "anon_inode:", 11)) /* a pidfd of newer kernels looks like a file */
 		return 0;
 	if (d->link[0] != '/')
 		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) has no path from here: close it before the checkpoint", d->fd,
@@ -211,8 +213,7 @@ static int file_fd_reconnect(struct fermata_desc *d, const void *record, size_t 
 static int file_fd_refill(struct fermata_desc *d, const void *record, size_t len)
 {
 	(void)len;
-	file_deleted_refill(d, record);
-	return 0;
+	return file_deleted_refill(d, record);
 }
 
 extern const struct fermata_plugin plugin_file;

@@ -5,7 +5,7 @@
 #include "fermata/plugin.h"
 #include "plugins/file/file_record.h"
 
-#define FILE_RECORD_VERSION 2
+#define FILE_RECORD_VERSION 3
 #define FILE_PATH_MAX 4096
 
 /* file_deleted.c: the steps for a file without a name. 0 or -errno unless said otherwise. */
@@ -17,7 +17,7 @@ int file_deleted_dump(const struct fermata_desc *d, uint64_t size, struct fermat
 /* A descriptor, -errno, or FERMATA_FD_LATER. */
 int file_deleted_restore(struct fermata_desc *d, const struct file_record *r);
 int file_deleted_reconnect(struct fermata_desc *d, const struct file_record *r);
-void file_deleted_refill(struct fermata_desc *d, const struct file_record *r);
+int file_deleted_refill(struct fermata_desc *d, const struct file_record *r);
 
 /* file_lock.c: 0 or -errno */
 int file_lock_begin(void); /* as quiesce */

@@ -6,7 +6,9 @@
  *
  *   RECREATE   the maker makes a file in the same directory (else in /tmp) and deletes it at once
  *   RECONNECT  the others open /proc/MAKER/fd/N, which gives a description of their own of the same file
- *   REFILL     the file gets its mode, which may forbid what is open already
+ *   REFILL     the file gets its mode, which may forbid what is open already, and its seals, which forbid what was done to make it
+ *
+ * A memfd is such a file; it is made as one again. Its seals are those of the inode, so the maker sets them.
  *
  * One that is mapped shared as well comes back with the memory, if that is all of it: the job's first process holds the new object, and each
  * holder opens it there (file_deleted_shared). No state but in priv.
@@ -27,6 +29,7 @@ struct file_end {
 	uint32_t pid;
 	int32_t fd;
 	uint32_t shared; /* all of it is mapped shared */
+	uint32_t seals;	 /* as the record's; read when the maker is known */
 };
 
 struct file_key {
@@ -42,7 +45,7 @@ static struct file_key key_of(const struct fermata_desc *d)
 int file_deleted_claim(struct fermata_desc *d)
 {
 	struct file_key key = key_of(d);
-	struct file_end end = { fermata_pid(), d->fd, 0 };
+	struct file_end end = { fermata_pid(), d->fd, 0, 0 };
 	int r;
 
 	if (!S_ISREG(d->st.st_mode))
@@ -59,22 +62,35 @@ int file_deleted_claim(struct fermata_desc *d)
 	return r ? r : 1;
 }
 
-#define SEALS 0x1e /* F_SEAL_SHRINK and so on, which a new object would not have */
+#define MEMFD "/memfd:"
+#define MEMFD_NAME_MAX 249
+#define SEALABLE 0x80000000u /* in a record: the seals are known */
+#define ADD_SEALS 1033
+#define GET_SEALS 1034
+#define SEAL_WRITE 8
+
+static uint32_t read_seals(int fd)
+{
+	long seals = raw_fcntl(fd, GET_SEALS, 0);
+
+	return seals < 0 ? 0 : (uint32_t)seals | SEALABLE;
+}
 
 static int check_shared(const struct fermata_desc *d, struct file_end *maker)
 {
-	int mapped = fermata_is_mapped(&d->st), seals = mapped ? raw_fcntl(d->fd, 1034 /* F_GET_SEALS */, 0) : 0;
+	int mapped = fermata_is_mapped(&d->st);
 
 	maker->shared = mapped != 0;
+	maker->seals = read_seals(d->fd);
 	if (!mapped && d->st.st_size > CONTENT_MAX)
 		return fermata_fail(-EOPNOTSUPP, "fd %d is a file of %lu bytes that has been deleted (%s); more than %u are not supported: "
 				    "close it before the checkpoint", d->fd, (unsigned long)d->st.st_size, d->link, CONTENT_MAX);
 	if (mapped == 1)
 		return fermata_fail(-EOPNOTSUPP, "fd %d is a file that has been deleted (%s) and is shared memory as well, of which a part is "
 				    "mapped by nobody, which is not supported yet: close it before the checkpoint", d->fd, d->link);
-	if (seals > 0 && seals & SEALS)
-		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) is shared memory with seals, which are not supported yet: close it before the "
-				    "checkpoint", d->fd, d->link);
+	if (mapped && maker->seals & SEAL_WRITE) /* the new object is mapped through a descriptor that may write, which that seal forbids */
+		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) is shared memory that is mapped and sealed against writing, which is not supported yet: "
+				    "close it before the checkpoint", d->fd, d->link);
 	return FERMATA_DRAINED;
 }
 
@@ -87,7 +103,7 @@ int file_deleted_drain(struct fermata_desc *d, unsigned int round)
 
 	if (!maker || round)
 		return FERMATA_DRAINED;
-	*maker = (struct file_end){ fermata_pid(), d->fd, 0 };
+	*maker = (struct file_end){ fermata_pid(), d->fd, 0, 0 };
 	for (unsigned int i = 0; (value = fermata_resolve(&key, sizeof(key), i, &len)); i++) {
 		if (len < sizeof(end))
 			return fermata_fail(-EPROTO, "a name for fd %d has %zu bytes", d->fd, len);
@@ -111,6 +127,7 @@ void file_deleted_describe(const struct fermata_desc *d, struct file_record *r)
 	r->maker_fd = maker->fd;
 	r->shared = maker->shared;
 	r->content = is_maker(d, maker->pid, maker->fd) && !maker->shared ? r->size : 0;
+	r->seals = is_maker(d, maker->pid, maker->fd) ? maker->seals : 0;
 }
 
 /* A description may be for writing only: the file is opened anew. */
@@ -148,6 +165,19 @@ static int make_in(const char *directory, size_t length, int number)
 	if (fd >= 0)
 		RAW3(SYS_unlinkat, AT_FDCWD, name, 0);
 	return fd;
+}
+
+/* @path: "/memfd:NAME (deleted)". */
+static int make_memfd(const char *path)
+{
+	char name[MEMFD_NAME_MAX + 1];
+	size_t length = strlen(path) - strlen(MEMFD), word = sizeof(" (deleted)") - 1;
+
+	length = length > word ? length - word : 0;
+	length = length < MEMFD_NAME_MAX ? length : MEMFD_NAME_MAX;
+	memcpy(name, path + strlen(MEMFD), length);
+	name[length] = 0;
+	return (int)RAW2(SYS_memfd_create, name, 3 /* MFD_CLOEXEC | MFD_ALLOW_SEALING */);
 }
 
 /* A file without a name in the directory of @path, or in /tmp where that is gone. */
@@ -206,7 +236,7 @@ int file_deleted_restore(struct fermata_desc *d, const struct file_record *r)
 		return restore_shared(d, r);
 	if (!is_maker(d, r->maker_pid, r->maker_fd))
 		return FERMATA_FD_LATER;
-	made = make(path, d->fd);
+	made = r->seals && !strncmp(path, MEMFD, strlen(MEMFD)) ? make_memfd(path) : make(path, d->fd);
 	if (made < 0)
 		return fermata_fail(made, "fd %d: neither in the directory of %s nor in /tmp can a file be made (errno %d)", d->fd, path, -made);
 	fd = raw_pwrite_all(made, path + r->path_length, r->content, 0);
@@ -228,8 +258,27 @@ int file_deleted_reconnect(struct fermata_desc *d, const struct file_record *r)
 	return fd < 0 ? fermata_fail(fd, "fd %d: fd %d of process %u cannot be opened (errno %d)", d->fd, r->maker_fd, r->maker_pid, -fd) : fd;
 }
 
-void file_deleted_refill(struct fermata_desc *d, const struct file_record *r)
+/* By a description that may write, whatever the program's own may. */
+static int put_seals(const struct fermata_desc *d, uint32_t seals, int fd)
 {
-	if (r->maker_pid && is_maker(d, r->maker_pid, r->maker_fd))
-		RAW2(SYS_fchmod, d->fd, r->mode & 07777);
+	long err = 0;
+
+	if ((read_seals(d->fd) & ~SEALABLE) != seals)
+		err = fd < 0 ? fd : raw_fcntl(fd, ADD_SEALS, (long)seals);
+	return err < 0 ? fermata_fail((int)err, "fd %d (%s) does not take its seals %x (errno %ld)", d->fd, d->link, seals, -err) : 0;
+}
+
+int file_deleted_refill(struct fermata_desc *d, const struct file_record *r)
+{
+	int fd, err = 0;
+
+	if (!r->maker_pid || !is_maker(d, r->maker_pid, r->maker_fd))
+		return 0;
+	fd = r->seals ? open_own(d->fd, O_RDWR) : -EBADF;
+	RAW2(SYS_fchmod, d->fd, r->mode & 07777);
+	if (r->seals)
+		err = put_seals(d, r->seals & ~SEALABLE, fd);
+	if (fd >= 0)
+		raw_close(fd);
+	return err;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the image holds of an open file: regular file, directory, or a character device without state. The path follows, then the content of a
+/* What the image holds of an open file: regular file, directory, a character device without state, or whatever is open as a place only (O_PATH). The path follows, then the content of a
  * deleted file. Little-endian. */
 #pragma once
 
 #include <stdint.h>
 
 struct file_record {
-	uint32_t version; /* 2 */
+	uint32_t version; /* 3 */
 	uint32_t mode;	  /* st_mode at the checkpoint: type and permissions */
 	uint32_t flags;	  /* access mode and status flags that it is opened with */
 	uint32_t path_length; /* bytes that follow this struct, the NUL counted */
@@ -20,5 +20,7 @@ struct file_record {
 	uint32_t maker_pid;
 	int32_t maker_fd;
 	uint64_t content; /* bytes of it that follow the path; in the maker's record only */
+	uint32_t seals; /* F_GET_SEALS and bit 31: of a file that can have seals; in the maker's record only */
+	uint32_t reserved;
 };
-_Static_assert(sizeof(struct file_record) == 80, "file_record");
+_Static_assert(sizeof(struct file_record) == 88, "file_record");
