@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Descriptors that tell of events: eventfd, timerfd, signalfd, epoll, inotify. They have no path and no peer; all of their state is in
+ * Descriptors that tell of events: eventfd, timerfd, signalfd, epoll, inotify, pidfd. They have no path and no peer; all of their state is in
  * /proc/self/fdinfo. No state here.
  *
  * An epoll set names other descriptors, those of a device too: it is made empty in RECREATE, and filled in REFILL, when every
@@ -29,6 +29,7 @@ static const struct {
 	{ "anon_inode:[signalfd]", EVENT_SIGNALFD, sizeof(struct event_signalfd) },
 	{ "anon_inode:[eventpoll]", EVENT_EPOLL, sizeof(struct event_epoll) },
 	{ "anon_inode:inotify", EVENT_INOTIFY, sizeof(struct event_inotify) },
+	{ "anon_inode:[pidfd]", EVENT_PIDFD, sizeof(struct event_pidfd) },
 };
 
 static enum event_kind kind_of(const struct fermata_desc *d)
@@ -105,9 +106,14 @@ static int signalfd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 static int event_fd_claim(struct fermata_desc *d)
 {
 	enum event_kind kind = kind_of(d);
-	int r = kind == EVENT_INOTIFY ? event_inotify_check(d) : 0;
+	int r = kind == EVENT_INOTIFY ? event_inotify_check(d) : kind == EVENT_PIDFD ? event_pidfd_check(d) : 0;
 
 	return r ? r : kind != EVENT_NONE;
+}
+
+static int event_fd_drain(struct fermata_desc *d, unsigned int round)
+{
+	return !round && kind_of(d) == EVENT_PIDFD ? event_pidfd_drain(d) : FERMATA_DRAINED;
 }
 
 static int event_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
@@ -117,6 +123,7 @@ static int event_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	case EVENT_TIMERFD: return event_timerfd_dump(d, sink);
 	case EVENT_SIGNALFD: return signalfd_dump(d, sink);
 	case EVENT_INOTIFY: return event_inotify_dump(d, sink);
+	case EVENT_PIDFD: return event_pidfd_dump(d, sink);
 	default: return event_epoll_dump(d, sink);
 	}
 }
@@ -141,6 +148,7 @@ static int event_fd_restore(struct fermata_desc *d, const void *record, size_t l
 	case EVENT_TIMERFD: return event_timerfd_restore(d, record);
 	case EVENT_SIGNALFD:
 		return (int)RAW4(SYS_signalfd4, -1, &((const struct event_signalfd *)record)->mask, RAW_SIGSET_SIZE, O_CLOEXEC);
+	case EVENT_PIDFD: return event_pidfd_restore(d, record);
 	case EVENT_INOTIFY: return (int)RAW1(SYS_inotify_init1, O_CLOEXEC);
 	default: return (int)RAW1(SYS_epoll_create1, EPOLL_CLOEXEC);
 	}
@@ -163,7 +171,9 @@ extern const struct fermata_plugin plugin_event;
 const struct fermata_plugin plugin_event = {
 	.api = FERMATA_PLUGIN_API,
 	.name = "event",
+	.quiesce = event_pidfd_quiesce,
 	.fd_claim = event_fd_claim,
+	.fd_drain = event_fd_drain,
 	.fd_dump = event_fd_dump,
 	.fd_restore = event_fd_restore,
 	.fd_refill = event_fd_refill,

@@ -26,6 +26,14 @@ int event_inotify_check(const struct fermata_desc *d);
 int event_inotify_dump(struct fermata_desc *d, struct fermata_sink *sink);
 int event_inotify_refill(struct fermata_desc *d, const struct event_inotify *r, size_t len);
 
+/* Tells the others that this process is of the job. */
+int event_pidfd_quiesce(void);
+/* Refuses that of a process which is gone, or (drain) is not of the job. */
+int event_pidfd_check(struct fermata_desc *d);
+int event_pidfd_drain(const struct fermata_desc *d);
+int event_pidfd_dump(struct fermata_desc *d, struct fermata_sink *sink);
+int event_pidfd_restore(struct fermata_desc *d, const struct event_pidfd *r);
+
 int event_epoll_dump(struct fermata_desc *d, struct fermata_sink *sink);
 /* Every descriptor of the process is in its place. */
 int event_epoll_refill(struct fermata_desc *d, const struct event_epoll *r);

@@ -6,7 +6,7 @@
 
 #define EVENT_RECORD_VERSION 1
 
-enum event_kind { EVENT_NONE, EVENT_EVENTFD, EVENT_TIMERFD, EVENT_SIGNALFD, EVENT_EPOLL, EVENT_INOTIFY };
+enum event_kind { EVENT_NONE, EVENT_EVENTFD, EVENT_TIMERFD, EVENT_SIGNALFD, EVENT_EPOLL, EVENT_INOTIFY, EVENT_PIDFD };
 
 struct event_record {
 	uint32_t version;
@@ -58,6 +58,13 @@ struct event_watch {
 	uint32_t reserved;
 };
 _Static_assert(sizeof(struct event_watch) == 16, "event_watch");
+
+struct event_pidfd {
+	struct event_record head;
+	uint32_t pid;
+	uint32_t flags; /* of pidfd_open, but for PIDFD_NONBLOCK */
+};
+_Static_assert(sizeof(struct event_pidfd) == 16, "event_pidfd");
 
 struct event_interest {
 	uint64_t data;
