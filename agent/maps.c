@@ -2,7 +2,7 @@
 /*
  * Reads /proc/self/maps and says of each mapping what a restart makes of it (enum image_mapping_kind):
  *
- *   private, no inode                    ANON (the stack: GROWSDOWN)
+ *   private, no inode                    ANON (the stack, and what growing.c knows: GROWSDOWN)
  *   private, of a file                   FILE; of a deleted one: ANON, all of it saved
  *   shared, deleted or memfd or /dev/zero SHARED_ANON
  *   shared, of a file                    SHARED_FILE
@@ -146,7 +146,7 @@ static int classify(const struct line *l, struct image_mapping *v)
 	}
 	if ((!l->ino && !is_sysv(l)) || *l->path != '/') { /* the first segment of an IPC namespace has the id 0, and that is its inode */
 		v->kind = IMAGE_MAPPING_ANON;
-		if (!strcmp(l->path, "[stack]"))
+		if (!strcmp(l->path, "[stack]") || (!*l->path && !l->shared && growing_is(l->end)))
 			v->flags |= IMAGE_MAPPING_GROWSDOWN;
 		return 0;
 	}

@@ -2,6 +2,7 @@
 /* The mappings of this process, as /proc/self/maps tells them, and which pages of them were touched. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "image/writer.h"
@@ -25,6 +26,10 @@ static inline const char *maps_path(const struct maps *m, const struct image_map
 {
 	return m->paths + v->path;
 }
+
+/* growing.c: the program has made @at one that grows downwards; whether a mapping that ends there is one. */
+void growing_note(const void *at, size_t length);
+bool growing_is(uint64_t end);
 
 struct runs;
 /* Appends the runs of @v to @runs: touched pages as data, the rest as empty. 0 or -errno. */

@@ -15,6 +15,7 @@
 
 #include "agent/agent.h"
 #include "agent/device.h"
+#include "agent/maps.h"
 #include "agent/wrap.h"
 
 static int is_hidden(int fd)
@@ -305,18 +306,25 @@ static void *noted_range(void *p, size_t len)
 	return p;
 }
 
+static void *mapped(void *at, size_t len, int flags)
+{
+	if (unlikely(flags & MAP_GROWSDOWN) && at != MAP_FAILED && !fermata_in_device())
+		growing_note(at, len);
+	return noted_range(at, len);
+}
+
 EXPORT void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
 {
 	WRAP_READY(mmap);
 	making_begin();
-	return noted_range(real.mmap(at, len, prot, flags, fd, offset), len);
+	return mapped(real.mmap(at, len, prot, flags, fd, offset), len, flags);
 }
 
 EXPORT void *mmap64(void *at, size_t len, int prot, int flags, int fd, off64_t offset)
 {
 	WRAP_READY(mmap64);
 	making_begin();
-	return noted_range(real.mmap64(at, len, prot, flags, fd, offset), len);
+	return mapped(real.mmap64(at, len, prot, flags, fd, offset), len, flags);
 }
 
 EXPORT int munmap(void *at, size_t len)

@@ -130,6 +130,10 @@ EXPORT long syscall(long nr, ...)
 		return wrap_timer_syscall(nr, a);
 	if (unlikely(nr == SYS_seccomp || nr == SYS_prctl))
 		return wrap_prctl_syscall(nr, a);
+	if (unlikely(nr == SYS_close_range))
+		return close_range((unsigned int)a[0], (unsigned int)a[1], (int)a[2]);
+	if (unlikely(nr == SYS_close))
+		return close((int)a[0]);
 	timeout = timeout_of(nr, a);
 	if (likely(!timeout))
 		return real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
