@@ -19,10 +19,12 @@ SUITES = ['feature', 'rdma', 'fault']
 NOBODY = 65534
 
 ALL_MODES = 'bare,continue,restart,rounds,random'
-# What is not run in every mode. refuse takes the kind of object as its argument.
+# What is not run in every mode. refuse and refuse_kernel take the kind of object as their argument.
 SPECIAL_MODES = {
     'refuse': 'refuse',
-    'many_descriptors': 'bare,restart',  # takes its time
+    'refuse_kernel': 'refuse',
+    'many_descriptors': 'bare,restart',  # these two take their time
+    'many_threads': 'bare,restart',
     'stdio': ALL_MODES + ',tty,file',
     'verbs_churn': 'continue,restart,rounds,random',  # there is no device without fermata
     'verbs_late': 'continue,restart,rounds,random',
@@ -30,6 +32,7 @@ SPECIAL_MODES = {
 }
 REFUSED = {
     'refuse': ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'thread_notified', 'netlink', 'lease', 'filter_thread', 'filter_child'],
+    'refuse_kernel': ['io_uring', 'userfaultfd', 'perf', 'fanotify', 'pidfd_gone', 'pidfd_foreign', 'sealed_map'],
 }
 # Kept by an IPC namespace: without one a restart refuses them, and so messages under way that bear the pid of another process.
 REFUSED_WITHOUT = ['semaphores', 'message_queues', 'posix_queues', 'sysv_memory', 'sparse_shared', 'struck_semaphore', 'thread_notified', 'unix_datagrams']

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * As refuse.c, with objects of the kernel that are not supported by what they are: whoever holds one has its descriptor named with its kind, and
+ * goes on with it. The argument says which. A kernel that does not give one skips.
+ */
+#include "feature.h"
+
+#include <linux/io_uring.h>
+#include <linux/perf_event.h>
+#include <linux/userfaultfd.h>
+#include <sys/fanotify.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
+static const char *kind = "";
+static struct io_uring_params ring;
+
+/* Of a call that a kernel or a container may refuse. */
+static int given(long fd, const char *what)
+{
+	if (fd < 0)
+		feature_skip(what);
+	kind = what;
+	return (int)fd;
+}
+
+static int make_ring(void)
+{
+	int fd = given(syscall(SYS_io_uring_setup, 8, &ring), "io_uring");
+
+	CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, IORING_OFF_SQ_RING) != MAP_FAILED);
+	return fd;
+}
+
+static int make_userfault(void)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	int fd = given(syscall(SYS_userfaultfd, UFFD_USER_MODE_ONLY | O_CLOEXEC | O_NONBLOCK), "userfaultfd");
+
+	CHECK(ioctl(fd, UFFDIO_API, &api) == 0);
+	return fd;
+}
+
+static int make_counter(void)
+{
+	struct perf_event_attr a = { .type = PERF_TYPE_SOFTWARE, .size = sizeof(a), .config = PERF_COUNT_SW_TASK_CLOCK, .exclude_kernel = 1,
+				     .exclude_hv = 1 };
+
+	return given(syscall(SYS_perf_event_open, &a, 0, -1, -1, 0), "perf_event");
+}
+
+static int make_fanotify(void)
+{
+	return given(fanotify_init(FAN_CLASS_NOTIF | FAN_REPORT_FID, 0), "fanotify");
+}
+
+/* Of a process that is gone for good. */
+static int make_gone(void)
+{
+	pid_t pid = fork();
+	int fd;
+
+	CHECK(pid >= 0);
+	if (pid == 0)
+		_exit(0);
+	fd = given(syscall(SYS_pidfd_open, pid, 0), "pidfd");
+	CHECK(waitpid(pid, NULL, 0) == pid);
+	return fd;
+}
+
+/* Of a process that is not of the job: the one that has begun it. */
+static int make_foreign(void)
+{
+	return given(syscall(SYS_pidfd_open, getppid(), 0), "pidfd");
+}
+
+/* Mapped, which the seal allows for reading only. */
+static int make_sealed(void)
+{
+	int fd = given(memfd_create("sealed", MFD_ALLOW_SEALING), "sealed");
+
+	CHECK(ftruncate(fd, 4096) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0);
+	if (mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED)
+		feature_skip("this kernel maps nothing that is sealed against writing"); /* before 6.7 */
+	return fd;
+}
+
+static const struct {
+	const char *name;
+	int (*make)(void);
+} objects[] = {
+	{ "io_uring", make_ring }, { "userfaultfd", make_userfault }, { "perf", make_counter }, { "fanotify", make_fanotify },
+	{ "pidfd_gone", make_gone }, { "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed },
+};
+
+int main(int argc, char **argv)
+{
+	FILE *f = fopen("refused", "w");
+	char link[64] = "", path[40];
+	int fd = -1;
+
+	CHECK(argc == 2 && f);
+	for (size_t i = 0; i < sizeof(objects) / sizeof(*objects); i++)
+		if (strcmp(argv[1], objects[i].name) == 0)
+			fd = objects[i].make();
+	CHECK(fd >= 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	CHECK(readlink(path, link, sizeof(link) - 1) > 0 && strstr(link, kind));
+	CHECK(fprintf(f, "fd %d (%s) is ", fd, link) > 0 && fclose(f) == 0);
+	feature_ready();
+	do {
+		feature_work();
+		CHECK(fcntl(fd, F_GETFD) >= 0);
+	} while (feature_step());
+	return 0;
+}
