@@ -25,6 +25,9 @@ SPECIAL_MODES = {
     'refuse_kernel': 'refuse',
     'many_descriptors': 'bare,restart',  # these two take their time
     'many_threads': 'bare,restart',
+    'growing': 'bare,rounds',  # nothing of them is under way at any moment
+    'memfds': 'bare,rounds',
+    'path_descriptors': 'bare,rounds',
     'stdio': ALL_MODES + ',tty,file',
     'verbs_churn': 'continue,restart,rounds,random',  # there is no device without fermata
     'verbs_late': 'continue,restart,rounds,random',
