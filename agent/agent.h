@@ -53,6 +53,7 @@ struct agent {
 	int watch_tid;
 	uint32_t timeout_ms;  /* the longest that a phase may last, once registered */
 	bool registered;      /* the coordinator knows us */
+	bool with_relay;      /* we end with our host's relay, which has not said that it goes */
 	struct image_restart restart; /* written by the restorer; size 0 but during a restart */
 	bool capsule;	      /* restarted in namespaces of its own */
 	bool drop_rights;     /* each thread gives up the capsule's rights as it is let go */
@@ -74,6 +75,7 @@ void thread_checkpoint_await(void); /* until none is left: in the watch thread t
 void agent_watch(void);	   /* body of the watch thread; returns when the link is gone */
 void agent_serve(void);	   /* body of the checkpoint thread; returns after RESUME */
 int agent_register(uint32_t flags); /* REGISTER, then WELCOME is taken in */
+void agent_link_lost(void); /* the link is gone; may end the process */
 
 /* ---- stop.c, stop_table.c: the program's threads ---- */
 struct stop_thread {

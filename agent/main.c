@@ -121,10 +121,12 @@ static void join_forked(void)
 	if (r)
 		agent.active = false;
 	lock_release(&agent.link_lock);
-	if (r)
-		warn_alone(r);
-	else
+	if (!r) {
 		agent_watch();
+		return;
+	}
+	agent_link_lost();
+	warn_alone(r);
 }
 
 static void fork_child(void)

@@ -341,6 +341,7 @@ static int take(const struct link_message *m)
 	case MSG_NAMES_REPLY:
 		return names_take(m);
 	case MSG_ERROR:
+		agent.with_relay = false;
 		return -ECONNRESET;
 	default:
 		return 0; /* newer than us: doc/protocol.md says it can be passed over */
@@ -375,6 +376,7 @@ void agent_watch(void)
 {
 	while (!take_frame())
 		;
+	agent_link_lost();
 }
 
 void agent_serve(void)
@@ -390,6 +392,7 @@ void agent_serve(void)
 		raw_exit_group(5);
 	}
 	if (stopped) {
+		agent_link_lost();
 		log_debug("the link is gone (errno %d); the program goes on without checkpoints", -r);
 		resume(&(struct msg_phase){ .reason = -ECONNRESET });
 	}

@@ -14,6 +14,7 @@ static int refused(const struct link_message *m)
 	n = n < sizeof(text) ? n : sizeof(text) - 1;
 	memcpy(text, m->data + sizeof(struct msg_error), n);
 	text[n] = 0;
+	agent.with_relay = false;
 	if (n)
 		log_error("%s", text);
 	return -EACCES;
@@ -48,6 +49,22 @@ int agent_register(uint32_t flags)
 	agent.member = welcome->member;
 	agent.timeout_ms = welcome->timeout_ms;
 	agent.place = welcome->host;
+	agent.with_relay = welcome->flags & MSG_WELCOME_WITH_RELAY;
 	agent.registered = true;
 	return 0;
+}
+
+/*
+ * Where our host's relay was killed the job is brought back elsewhere, and must not run here as well. A relay that goes, because the coordinator has, says so: that may not be
+ * read yet.
+ */
+void agent_link_lost(void)
+{
+	struct link_message m;
+
+	while (agent.with_relay && link_receive(&agent.link, &m, 0) == 0)
+		if (m.type == MSG_ERROR)
+			agent.with_relay = false;
+	if (agent.with_relay)
+		RAW2(SYS_kill, raw_getpid(), 9 /* SIGKILL */);
 }

@@ -315,6 +315,7 @@ void member_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t
 void member_remove(struct member *m);
 struct member *member_find(struct coordinator *c, uint32_t host, uint32_t pid);
 void member_welcome(struct member *m);
+bool member_comes_back(const struct coordinator *c); /* the job does, when some of it is lost */
 void member_welcome_waiting(struct coordinator *c);
 void member_kill_all(struct coordinator *c);
 /* Ends the process behind a connection of this host; @name: for the log. */

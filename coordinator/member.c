@@ -84,6 +84,11 @@ void member_name(const struct member *m, char *buf, size_t size)
 		snprintf(buf, size, "pid %u (%s)", m->pid, m->comm);
 }
 
+bool member_comes_back(const struct coordinator *c)
+{
+	return c->options->on_failure && !strcmp(c->options->on_failure, "restart");
+}
+
 void member_welcome(struct member *m)
 {
 	const struct coordinator_options *o = m->conn->c->options;
@@ -92,6 +97,7 @@ void member_welcome(struct member *m)
 	snprintf(w.compress, sizeof(w.compress), "%s", o->compress);
 	snprintf(w.rdma, sizeof(w.rdma), "%s", o->rdma);
 	snprintf(w.job, sizeof(w.job), "%s", o->job);
+	w.flags = m->conn->relay && member_comes_back(m->conn->c) ? MSG_WELCOME_WITH_RELAY : 0;
 	m->waiting = false;
 	connection_send(m->conn, MSG_WELCOME, &w, sizeof(w), NULL, 0);
 }

@@ -5,7 +5,7 @@
  * difference. Owns the upstream connection, and what the coordinator asks a host for: a look at the accept queue, at a process, the end of one.
  *
  * It goes as a coordinator does, under the start lock, when its last connection has ended. When the upstream connection ends, its connections end, too: each
- * program goes on without checkpoints, as when a coordinator has ended. But when the coordinator's host is not to be reached, it takes this one for lost,
+ * program is told so and goes on without checkpoints, as when a coordinator has ended (if we are killed, nobody says it: protocol.md, MSG_WELCOME_WITH_RELAY). But when the coordinator's host is not to be reached, it takes this one for lost,
  * and where the job is brought back when something is lost (--on-failure), it will be, elsewhere: then the processes here are ended first.
  */
 #include <errno.h>
@@ -231,6 +231,9 @@ static void relay_lost(struct coordinator *c, int error)
 	struct conn *k;
 
 	if (!silent || !c->relay_protected) {
+		list_each(k, &c->conns, node)
+			if (k->channel) /* else they would take it for our own death (MSG_WELCOME_WITH_RELAY) */
+				connection_send_error(k, -ECONNRESET, "the job's coordinator is gone");
 		log_warn("the coordinator at %s is gone: the programs here go on without checkpoints", c->options->relay);
 		return;
 	}

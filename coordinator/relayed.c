@@ -89,7 +89,7 @@ static void relayed_hello(struct conn *k, const uint8_t *data, uint32_t length)
 	snprintf(k->tunnel->host, sizeof(k->tunnel->host), "%s", hello.host);
 	snprintf(k->tunnel->target, sizeof(k->tunnel->target), "%s", hello.target);
 	w.silence_s = relayed_silence(c);
-	w.flags = c->options->on_failure && !strcmp(c->options->on_failure, "restart") ? TUNNEL_WELCOME_PROTECTED : 0;
+	w.flags = member_comes_back(c) ? TUNNEL_WELCOME_PROTECTED : 0;
 	snprintf(w.directory, sizeof(w.directory), "%s", c->store.dir);
 	k->tunnel->joined = true;
 	c->relay_count++;

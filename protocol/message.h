@@ -113,8 +113,11 @@ struct msg_welcome {
 	char rdma[16]; /* auto, system, soft */
 	char job[64];
 	uint32_t host; /* number of its host, or its part of one, in this life of the job: who has the same shares names of the host */
-	uint32_t reserved;
+	uint32_t flags; /* enum msg_welcome_flag */
 };
+
+/* WITH_RELAY: there is a relay between us, and the job is brought back when that is lost: its end, without an MSG_ERROR before, is the process's. */
+enum msg_welcome_flag { MSG_WELCOME_WITH_RELAY = 1 };
 
 /* What becomes of the contents of files: the policy of `launch --files`. */
 enum msg_files { MSG_FILES_UNSAID = 0, MSG_FILES_RESTORE = 1, MSG_FILES_CHECK = 2, MSG_FILES_IGNORE = 3 };
