@@ -156,10 +156,13 @@ void net_guest_read(struct sr_net *net, uint32_t number)
 		guest_end(net, g, wrong);
 }
 
-/* One that has said nothing at all may have asked whether we are there (net_probe.c), and its end been lost. */
+/*
+ * One that has said nothing at all may have asked whether we are there (net_probe.c), one that has not answered our hello may have given up, as the cable
+ * went: of both the end was lost. They are let go without a word.
+ */
 static void guest_expire(struct sr_net *net, struct net_guest *g)
 {
-	guest_end(net, g, g->got || g->greeted ? "it says nothing" : NULL);
+	guest_end(net, g, g->got ? "it says no more" : NULL);
 }
 
 void net_guests_expire(struct sr_net *net, uint64_t now)
