@@ -4,8 +4,10 @@
  * moment goes on without it. A fork's child that has not registered yet says nothing: nobody misses it. Our threads hold the link only while they
  * read or write a frame, just as a phase begins; but on a busy machine they may stand there until it is their turn again. A courtesy: where the link stays
  * busy for a second (a signal handler may have interrupted an exec) nothing is said, and at worst a checkpoint fails and can be taken again.
+ * Whether it has a child goes with it: one that vfork or posix_spawn has begun connects by itself, perhaps later.
  */
 #include <errno.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include "agent/agent.h"
@@ -31,11 +33,14 @@ static bool take_link(void)
 
 static void say_goodbye(void)
 {
+	struct msg_exiting m = { 0 };
+
 	if (!agent.active || !agent.registered || raw_getpid() != (int)agent.pid || agent.link.fd < 0)
 		return;
 	fermata_enter();
+	m.childless = RAW5(SYS_waitid, P_ALL, 0, NULL, WEXITED | WNOHANG | WNOWAIT | __WALL, NULL) == -ECHILD;
 	if (take_link()) {
-		link_send(&agent.link, MSG_EXITING, NULL, 0);
+		link_send(&agent.link, MSG_EXITING, &m, sizeof(m));
 		lock_release(&agent.link_lock);
 	}
 	fermata_leave();

@@ -48,7 +48,7 @@ struct coordinator_options {
 	unsigned int interval_s; /* 0: only when asked */
 	unsigned int keep;	 /* 0: all */
 	unsigned int timeout_ms; /* of a phase */
-	unsigned int grace_ms;	 /* from the last process's end without a word to leaving: an exec may come. 0: a second */
+	unsigned int grace_ms;	 /* from the end of a process of which an exec or a child may come to leaving. 0: a second */
 	const char *const *with; /* absolute paths of directories that a checkpoint holds, too */
 	unsigned int with_count; /* at most DIRECTORIES_MAX */
 	/* Puts them into a checkpoint, on a thread of its own: 0, or -errno with order.text. */

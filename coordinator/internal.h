@@ -133,6 +133,7 @@ struct member {
 	bool more; /* in the last round of DRAIN that it has answered */
 	char waits[160]; /* for this, if it said so */
 	bool exiting;
+	bool childless;	    /* and leaves no child behind */
 	bool newborn; /* forked, and in no phase of any checkpoint yet */
 	uint32_t phase, round; /* that its report must carry */
 	uint32_t *children, children_count;
@@ -217,7 +218,7 @@ struct coordinator {
 	uint32_t place_count;
 	uint32_t next_member;
 	bool had_member;
-	bool last_said; /* the member that left last had said that it would: no exec of its comes */
+	uint64_t may_come_ns; /* when the last member left of which something may come: by an exec, or from a child. 0: none did */
 
 	enum state state;
 	size_t missing; /* members that have not done the phase */

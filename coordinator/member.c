@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/sys.h"
 #include "coordinator/internal.h"
 #include "coordinator/tunnel.h"
 
@@ -67,7 +68,8 @@ static void member_unlink(struct member *m)
 void member_remove(struct member *m)
 {
 	log_info("pid %u (%s) has left%s", m->pid, m->comm, m->exiting ? "" : " without a word");
-	m->conn->c->last_said = m->exiting;
+	if (!m->exiting || !m->childless)
+		m->conn->c->may_come_ns = raw_now_ns();
 	member_unlink(m);
 	conduct_left(m);
 	free(m->children);
@@ -200,6 +202,7 @@ void member_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t
 {
 	struct member *m = k->member;
 	struct msg_progress progress;
+	struct msg_exiting exiting = { 0 };
 	struct decode_done done;
 	char name[128];
 	int r;
@@ -223,6 +226,8 @@ void member_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t
 		break;
 	case MSG_EXITING:
 		m->exiting = true;
+		memcpy(&exiting, data, length < sizeof(exiting) ? length : sizeof(exiting));
+		m->childless = exiting.childless == 1;
 		break;
 	default:
 		log_warn("pid %u (%s): message %u is not one of a process", m->pid, m->comm, type);

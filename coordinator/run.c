@@ -60,17 +60,24 @@ static void run_leave(uv_timer_t *timer)
 	uv_stop(&c->loop);
 }
 
-/* A process that goes without a word may have closed its connection before an exec; one that has said that it ends has not. */
-static unsigned int run_grace_ms(const struct coordinator *c)
+/*
+ * A process that goes without a word may have closed its connection before an exec; one that leaves a child may have begun a program that has not
+ * connected yet. Of one that has said that it ends, and without a child, nothing comes.
+ */
+static uint64_t run_grace_ms(const struct coordinator *c)
 {
-	if (c->state == STATE_ENDING || (c->last_said && !c->options->relay))
+	uint64_t grace = c->options->grace_ms ? c->options->grace_ms : RUN_GRACE_MS, since = (raw_now_ns() - c->may_come_ns) / 1000000;
+
+	if (c->state == STATE_ENDING)
 		return RUN_SOON_MS;
-	return c->options->grace_ms ? c->options->grace_ms : RUN_GRACE_MS;
+	if (c->options->relay || !c->had_member)
+		return grace;
+	return since + RUN_SOON_MS < grace ? grace - since : RUN_SOON_MS;
 }
 
 void run_check_leave(struct coordinator *c)
 {
-	unsigned int ms = run_grace_ms(c);
+	uint64_t ms = run_grace_ms(c);
 
 	if (run_wanted(c) && c->state != STATE_ENDING)
 		return;

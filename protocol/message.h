@@ -38,7 +38,7 @@ enum msg_type {
 	MSG_NAMES = 20,	   /* agent -> coordinator before its PHASE_DONE: struct msg_names, then entries */
 	MSG_NAMES_REPLY = 21, /* coordinator -> agent before its next PHASE: the same layout, publish entries only */
 	MSG_PROGRESS = 22, /* agent -> coordinator during WRITE: struct msg_progress */
-	MSG_EXITING = 23,  /* agent -> coordinator: the process is about to end normally; no payload */
+	MSG_EXITING = 23,  /* agent -> coordinator: the process is about to end normally: struct msg_exiting; of agents in images perhaps nothing */
 	/* commands */
 	MSG_CHECKPOINT = 48, /* command -> coordinator: struct msg_checkpoint */
 	MSG_CHECKPOINT_RESULT = 49, /* coordinator -> command: struct msg_checkpoint_result */
@@ -90,6 +90,11 @@ struct msg_error {
 	int32_t error; /* negative errno */
 	uint32_t reserved;
 	char text[]; /* rest of the message; no NUL needed */
+};
+
+struct msg_exiting {
+	uint32_t childless; /* 1: it leaves no child, so none that has yet to connect */
+	uint32_t reserved;
 };
 
 enum { MSG_REGISTER_RESTARTED = 1, MSG_REGISTER_FORKED = 2, MSG_REGISTER_EXECED = 4 };

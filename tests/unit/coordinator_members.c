@@ -180,21 +180,48 @@ static void test_exec(void **state)
 	job_finish(&c, &agent, 1, &command);
 }
 
-/* Who has gone without a word may come again, by an exec; when the last has said that he ends, nobody is waited for. */
+static void say_end(struct link *l, bool childless)
+{
+	const struct msg_exiting m = { .childless = childless };
+
+	assert_int_equal(link_send(l, MSG_EXITING, &m, sizeof(m)), 0);
+	link_close(l);
+}
+
+/* When all have said that they end, and leave no child, nobody is waited for. */
 static void test_last_end(void **state)
 {
 	const struct coordinator_options patient = { .grace_ms = 3600000 };
-	struct link agent, command;
+	struct link agent;
 	struct conductor c;
 
 	conductor_start(&c, &patient);
 	agent_join(&c, &agent, 10, 0);
-	command_open(&c, &command);
-	link_close(&agent);
-	agent_expect_silence(&command, 100);
-	agent_join(&c, &agent, 10, MSG_REGISTER_EXECED);
-	assert_int_equal(link_send(&agent, MSG_EXITING, NULL, 0), 0);
-	job_finish(&c, &agent, 1, &command);
+	say_end(&agent, true);
+	job_finish(&c, NULL, 0, NULL);
+}
+
+/* Who has gone without a word may come again, by an exec, and a child that was left has yet to come, also when another has ended since. */
+static void test_may_come(void **state)
+{
+	const struct coordinator_options patient = { .grace_ms = 600 };
+
+	for (int word = 0; word < 2; word++) {
+		struct link agents[2], command;
+		struct conductor c;
+
+		conductor_start(&c, &patient);
+		agent_join(&c, &agents[0], 10, 0);
+		agent_join(&c, &agents[1], 11, 0);
+		command_open(&c, &command);
+		if (word)
+			say_end(&agents[0], false);
+		else
+			link_close(&agents[0]);
+		say_end(&agents[1], true);
+		agent_expect_silence(&command, 300);
+		job_finish(&c, NULL, 0, &command);
+	}
 }
 
 int main(void)
@@ -203,7 +230,7 @@ int main(void)
 		cmocka_unit_test(test_end_before_report), cmocka_unit_test(test_end_unread),
 		cmocka_unit_test(test_late_fork), cmocka_unit_test(test_gone_child),
 		cmocka_unit_test(test_foreign_child), cmocka_unit_test(test_late_launch),
-		cmocka_unit_test(test_exec), cmocka_unit_test(test_last_end),
+		cmocka_unit_test(test_exec), cmocka_unit_test(test_last_end), cmocka_unit_test(test_may_come),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

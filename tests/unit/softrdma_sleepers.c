@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Threads that sleep in ibv_get_cq_event beside others that poll the channel's descriptor: each event is taken, by one of them, also when a
- * sleeper is called away by a signal or cancelled in the moment in which it comes.
+ * sleeper is called away by a signal or cancelled in the moment in which it comes. Whether the descriptor is readable for nothing afterwards is not looked
+ * at: one who takes an event may be faster than its datagram.
  */
 #include <errno.h>
 #include <poll.h>
@@ -105,7 +106,6 @@ static void together(int pollers, int sleepers)
 		good_wc(pair.a.scq, (uint64_t)i);
 	}
 	end_threads(threads, n);
-	die_unless(!readable(0));
 	pair_close(&pair);
 }
 
@@ -161,7 +161,6 @@ static int called_away_by(int (*call)(pthread_t t), int rounds)
 			die_unless(readable(LIMIT_MS) == 1);
 			die_unless(!take());
 		}
-		die_unless(!readable(0));
 		good_wc(pair.a.scq, (uint64_t)i);
 	}
 	pair_close(&pair);
