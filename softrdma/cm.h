@@ -155,7 +155,7 @@ struct cm_id {
 	uint8_t claim_shared, reuse, afonly, ack_timeout, has_device, watched, is_far;
 	uint8_t passive; /* made by a request */
 	uint8_t rejoin;	 /* cm_load.c: what is still to be done */
-	uint32_t query_ms; /* how long the other host may take */
+	uint32_t query_try_ms, query_ms; /* how long the other host may take to answer this dial; and all that follow */
 	uint32_t backlog;
 	int sock; /* listens, or is the connection, or asks for the other host; -1 */
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* of the listening socket */
@@ -355,6 +355,8 @@ int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_a
 int cm_resolve_again(struct cm_id *id);
 /* What has been asked for the other host has an answer. */
 void cm_resolve_answered(struct cm_id *id);
+/* It has not, within its time. */
+void cm_resolve_unanswered(struct cm_id *id);
 int cm_resolve_route(struct cm_id *id);
 
 /* cm_query.c */

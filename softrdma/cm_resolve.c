@@ -4,7 +4,8 @@
  * through it, and so are other hosts if there is a network. The answers come as events, as if they had been asked for on a wire.
  *
  * Another host is asked whether it is there, as its hardware address would be asked for: by dialling the first port where it may listen.
- * That it refuses is an answer as well. The socket of that is watched for its end alone, which is one event.
+ * That it refuses is an answer as well. The socket of that is watched for its end alone, which is one event. A dial that gets no answer is done anew after a quarter
+ * of a second, then after twice as long each: TCP's own second try comes after a second, so that programs that give two had two packets to lose.
  */
 #include "softrdma/cm.h"
 
@@ -14,6 +15,8 @@
 
 #include "base/sys.h"
 #include "softrdma/device.h"
+
+#define QUERY_FIRST_MS 250
 
 /* @id gets the address that it speaks from: @src if the caller has one, else what the way to @dst says. */
 static int source_take(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst)
@@ -94,17 +97,23 @@ static void names_take(struct cm_id *id, const union cm_addr *at)
 		sr_first_names(__builtin_bswap32(address), id->conn.remote_gid, &id->conn.remote_lid);
 }
 
-static int query(struct cm_id *id, uint32_t timeout_ms)
+static int unreachable(struct cm_id *id, int err)
+{
+	cm_id_hang_up(id);
+	cm_move(id, CM_BOUND);
+	return cm_event_tell(id, CM_EVENT_ADDR_ERROR, err);
+}
+
+static int query_dial(struct cm_id *id)
 {
 	union cm_addr to;
 	socklen_t len = cm_net_here() ? cm_net_address(id->ps, &id->dst, 0, &to) : 0;
 	int err;
 
 	if (!len)
-		return cm_event_tell(id, CM_EVENT_ADDR_ERROR, -EHOSTUNREACH);
+		return unreachable(id, -EHOSTUNREACH);
 	names_take(id, &to);
 	id->is_far = 1;
-	id->query_ms = timeout_ms ? timeout_ms : 1;
 	id->sock = sr_socket(to.family, SOCK_STREAM);
 	if (id->sock < 0)
 		return id->sock;
@@ -113,11 +122,34 @@ static int query(struct cm_id *id, uint32_t timeout_ms)
 		err = cm_watch_dial(id->channel, id->sock, id->handle);
 	if (err) {
 		cm_id_hang_up(id);
-		return err == -ECONNREFUSED ? resolved(id) : cm_event_tell(id, CM_EVENT_ADDR_ERROR, err);
+		return err == -ECONNREFUSED ? resolved(id) : unreachable(id, err);
 	}
 	id->watched = 1;
 	cm_move(id, CM_ADDR_QUERY);
 	return 0;
+}
+
+static int query_next(struct cm_id *id)
+{
+	uint32_t ms = id->query_try_ms ? id->query_try_ms * 2 : QUERY_FIRST_MS;
+
+	id->query_try_ms = ms < id->query_ms ? ms : id->query_ms;
+	id->query_ms -= id->query_try_ms;
+	return query_dial(id);
+}
+
+static int query(struct cm_id *id, uint32_t timeout_ms)
+{
+	id->query_try_ms = 0;
+	id->query_ms = timeout_ms ? timeout_ms : 1;
+	return query_next(id);
+}
+
+void cm_resolve_unanswered(struct cm_id *id)
+{
+	cm_id_hang_up(id);
+	if (!id->query_ms || query_next(id) < 0)
+		unreachable(id, -ETIMEDOUT);
 }
 
 void cm_resolve_answered(struct cm_id *id)
@@ -127,12 +159,10 @@ void cm_resolve_answered(struct cm_id *id)
 
 	RAW5(SYS_getsockopt, id->sock, SOL_SOCKET, SO_ERROR, &err, &len);
 	cm_id_hang_up(id);
-	if (!err || err == ECONNREFUSED) {
+	if (!err || err == ECONNREFUSED)
 		resolved(id);
-		return;
-	}
-	cm_move(id, CM_BOUND);
-	cm_event_tell(id, CM_EVENT_ADDR_ERROR, -err);
+	else
+		unreachable(id, -err);
 }
 
 int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_addr *to, uint32_t timeout_ms)
@@ -164,7 +194,7 @@ int cm_resolve_again(struct cm_id *id)
 
 	cm_move(id, CM_BOUND);
 	if (!cm_address_local(&id->dst)) {
-		err = query(id, id->query_ms);
+		err = query_dial(id);
 		if (err || id->state != CM_ADDR_QUERY)
 			return err;
 		cm_timer_stop(id);

@@ -45,7 +45,7 @@ struct cm_saved_id {
 	uint8_t claim_shared, reuse, afonly, ack_timeout, has_device, watched, passive;
 	uint8_t connected; /* has a socket, and somebody is at its other end */
 	uint8_t is_far;
-	uint32_t query_ms;
+	uint32_t query_ms; /* how long another host may take after that to say that it is there */
 	struct cm_conn conn;
 	union cm_addr src, dst, claim;
 };

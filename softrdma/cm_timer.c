@@ -27,7 +27,7 @@ static uint64_t patience(const struct cm_id *id)
 {
 	switch (id->state) {
 	case CM_ADDR_QUERY:
-		return id->query_ms * (SECOND / 1000);
+		return id->query_try_ms * (SECOND / 1000);
 	case CM_REQ_SENT:
 		return cm_process->request_s * SECOND;
 	case CM_SIDR_SENT:
@@ -126,9 +126,7 @@ static void give_up(struct cm_id *id)
 	int leaving = id->state == CM_DREQ_SENT;
 
 	if (id->state == CM_ADDR_QUERY) {
-		cm_id_hang_up(id);
-		cm_move(id, CM_BOUND);
-		cm_event_tell(id, CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
+		cm_resolve_unanswered(id);
 		return;
 	}
 	if (id->state == CM_TIMEWAIT) {
