@@ -9,13 +9,14 @@
  * is less than half the way. Events are the counters in the queues; datagram and bell only say "look". So a full socket buffer loses
  * nothing:
  *
- *   producer:  events + 1; ASLEEP? ring, wake all; else: POSTED, send, POSTED
+ *   producer:  events + 1; ASLEEP? ring, wake all; if that woke nobody: POSTED, send, POSTED
  *   taker:     look for events > taken; found: if POSTED, empty the socket; look again; if more are left: wake as a producer does
  *              not found: ASLEEP; look again; none: sleep unless the bell has changed since; awake, the last clears ASLEEP; look again
  *
- * A producer who sees ASLEEP has counted before that was cleared, so the look behind it finds his event, though he sent nothing to those who
- * poll; who does not look again (a signal's handler, or his end as a thread, called him away) says so to them if there is one. A producer that dies before he wakes has left
- * ASLEEP, and the next one wakes.
+ * A producer who has woken somebody has counted before ASLEEP was cleared, so the look behind it finds his event, though he sent nothing to those who
+ * poll. Who is woken and does not look again (a signal's handler, or his end as a thread, called him away) says so to them if there is one. ASLEEP may stay
+ * behind a thread that has left by a jump out of a handler: it wakes nobody then, and costs a call. A producer that dies before he wakes has left ASLEEP, and
+ * the next one wakes.
  *
  * So the descriptor may be readable for nothing: an event is taken before its datagram comes, and the timer calls for work that brings
  * none. Programs that made it non-blocking may rely on the one following from the other, as gloo does: they get an event of a queue that
@@ -113,14 +114,14 @@ void sr_channel_wake(struct sr_context *ctx, struct sr_seg *seg, uint32_t number
 
 	if (atomic_load(bell) & SR_BELL_ASLEEP) {
 		atomic_fetch_add(bell, SR_BELL_RING);
-		raw_futex((uint32_t *)bell, FUTEX_WAKE, INT32_MAX, NULL, 0);
-	} else {
-		/* Before it, for him who takes the event at once; and behind it, if he has emptied the socket between. */
-		atomic_fetch_or(bell, SR_BELL_POSTED);
-		sr_wake(ctx, seg->index, number + 1);
-		if (!(atomic_load(bell) & SR_BELL_POSTED))
-			atomic_fetch_or(bell, SR_BELL_POSTED);
+		if (raw_futex((uint32_t *)bell, FUTEX_WAKE, INT32_MAX, NULL, 0) > 0)
+			return;
 	}
+	/* Before it, for him who takes the event at once; and behind it, if he has emptied the socket between. */
+	atomic_fetch_or(bell, SR_BELL_POSTED);
+	sr_wake(ctx, seg->index, number + 1);
+	if (!(atomic_load(bell) & SR_BELL_POSTED))
+		atomic_fetch_or(bell, SR_BELL_POSTED);
 }
 
 /* One queue with an event that nobody has taken; *ret_more: there are others. ch->lock held. */

@@ -185,10 +185,39 @@ static void test_cancelled(void **state)
 	assert_true(called_away_by(pthread_cancel, 2000) > 0);
 }
 
+static sigjmp_buf outside;
+
+static void jump(int sig)
+{
+	(void)sig;
+	siglongjmp(outside, 1);
+}
+
+/* A sleeper who leaves by a jump out of a handler, as programs do that have no other time limit, has left nothing that hides an event. */
+static void test_jumped_out(void **state)
+{
+	struct sigaction act = { .sa_handler = jump };
+
+	sigaction(SIGALRM, &act, NULL);
+	pair_open(&pair, SIZE);
+	arm();
+	if (!sigsetjmp(outside, 1)) {
+		ualarm(50000, 0);
+		take();
+		die_unless(!"nothing comes before the alarm");
+	}
+	event_make(1);
+	die_unless(readable(LIMIT_MS) == 1);
+	die_unless(!take());
+	good_wc(pair.a.scq, 1);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_alone), cmocka_unit_test(test_together), cmocka_unit_test(test_signal), cmocka_unit_test(test_cancelled),
+		cmocka_unit_test(test_jumped_out),
 	};
 
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);
