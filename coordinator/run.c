@@ -72,6 +72,8 @@ static uint64_t run_grace_ms(const struct coordinator *c)
 		return RUN_SOON_MS;
 	if (c->options->relay || !c->had_member)
 		return grace;
+	if (!c->may_come_ns) /* not a moment: the machine may be up for less than the grace */
+		return RUN_SOON_MS;
 	return since + RUN_SOON_MS < grace ? grace - since : RUN_SOON_MS;
 }
 
