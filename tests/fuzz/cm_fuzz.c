@@ -3,30 +3,14 @@
  * Fuzzer of rdma_cm's messages between processes and hosts. What the decoder takes is within its bounds, its private data ends in zeros, and
  * encodes to the same bytes again. As a stream it is taken apart by what the messages' heads say, and a hello goes ahead of it.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "softrdma/cm_wire.h"
 #include "softrdma/net_wire.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* A copy of exact size: a read behind the end is one behind the allocation. */
-static uint8_t *part(const uint8_t *data, size_t size)
-{
-	uint8_t *p = malloc(size ? size : 1);
-
-	if (!p)
-		abort();
-	memcpy(p, data, size);
-	return p;
-}
+#include "tests/fuzz/fuzz.h"
 
 static void packet_check(const uint8_t *data, size_t size)
 {
 	static struct cm_message m;
-	uint8_t again[CM_WIRE_MAX], *packet = part(data, size);
+	uint8_t again[CM_WIRE_MAX], *packet = fuzz_copy(data, size);
 	size_t i;
 
 	if (!cm_wire_decode(packet, size, &m)) {
@@ -48,7 +32,7 @@ static void stream_check(const uint8_t *data, size_t size)
 	uint8_t *head;
 
 	for (; size >= CM_WIRE_HEAD; data += n, size -= n) {
-		head = part(data, CM_WIRE_HEAD);
+		head = fuzz_copy(data, CM_WIRE_HEAD);
 		n = cm_wire_length(head);
 		free(head);
 		if (n && (n < sizeof(struct cm_wire) || n > CM_WIRE_MAX))
@@ -62,7 +46,7 @@ static void stream_check(const uint8_t *data, size_t size)
 static void hello_check(const uint8_t *data, size_t size)
 {
 	size_t n = size < sizeof(struct net_hello) ? size : sizeof(struct net_hello);
-	uint8_t *hello = part(data, n);
+	uint8_t *hello = fuzz_copy(data, n);
 	struct net_hello h, other;
 
 	if (!net_cm_hello_decode(hello, n, &h)) {

@@ -4,17 +4,14 @@
  * from a fixed seed, so that a failure comes back. Usage: NAME_fuzz DIRECTORY.. [FILE..]
  */
 #include <dirent.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
+
+#include "tests/fuzz/fuzz.h"
 
 #define DRIVER_INPUT_MAX (1u << 20)
 #define DRIVER_ROUNDS 5000
 #define DRIVER_FILES 4096
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct input {
 	uint8_t *data;

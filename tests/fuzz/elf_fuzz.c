@@ -2,14 +2,11 @@
 /* Fuzzer of the reader of programs and libraries: whatever the file, each name that it gives ends within it. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "cli/program_elf.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "tests/fuzz/fuzz.h"
 
 struct inside {
 	const struct elf_file *file;

@@ -4,34 +4,15 @@
  * mutations get behind that check; what was accepted is then read as the commands read it, and each promise that the reader makes
  * is held against the file.
  */
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "image/hash.h"
 #include "image/reader.h"
+#include "tests/fuzz/fuzz.h"
 
 #define SIZE_MAX_INPUT (1u << 20)
 #define TAIL_HEAD (sizeof(Elf64_Nhdr) + sizeof(IMAGE_NOTE_OWNER))
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static volatile uint8_t sink;
-
-static void touch(const void *p, size_t length)
-{
-	const uint8_t *b = p;
-
-	for (size_t i = 0; i < length; i++)
-		sink ^= b[i];
-}
-
-static void must(bool true_always)
-{
-	if (!true_always)
-		abort();
-}
 
 static void read_notes(const struct image *i)
 {
@@ -42,13 +23,13 @@ static void read_notes(const struct image *i)
 		const struct image_resource *r = note.data;
 		size_t at;
 
-		must((uintptr_t)note.data % 8 == 0);
-		touch(note.data, note.length);
+		fuzz_require((uintptr_t)note.data % 8 == 0);
+		fuzz_touch(note.data, note.length);
 		if (note.type != IMAGE_NOTE_RESOURCE)
 			continue;
-		touch(r + 1, r->length);
+		fuzz_touch(r + 1, r->length);
 		at = (sizeof(*r) + (size_t)r->length + 7) / 8 * 8;
-		must(!r->fd_count || at + r->fd_count * sizeof(struct image_fd) <= note.length);
+		fuzz_require(!r->fd_count || at + r->fd_count * sizeof(struct image_fd) <= note.length);
 	}
 }
 
@@ -61,20 +42,20 @@ static void read_lists(const struct image *i)
 	const Elf64_Phdr *p = image_get_segments(i, &segments);
 
 	for (size_t n = 0; n < sysv; n++)
-		must(v[n].id >= 0 && v[n].size && (!n || v[n].id > v[n - 1].id));
-	must(threads == image_get_process(i)->thread_count && threads > 0);
+		fuzz_require(v[n].id >= 0 && v[n].size && (!n || v[n].id > v[n - 1].id));
+	fuzz_require(threads == image_get_process(i)->thread_count && threads > 0);
 	for (size_t n = 0; n < threads; n++)
-		must(t[n].tid && strlen(t[n].comm) < sizeof(t[n].comm));
+		fuzz_require(t[n].tid && strlen(t[n].comm) < sizeof(t[n].comm));
 	for (size_t n = 0; n < mappings; n++) {
-		touch(image_mapping_path(i, &map[n]), strlen(image_mapping_path(i, &map[n])));
-		must(map[n].kind != IMAGE_MAPPING_SYSV || map[n].offset <= map[n].start);
-		must(map[n].start < map[n].end && (!n || map[n].start >= map[n - 1].end));
+		fuzz_touch(image_mapping_path(i, &map[n]), strlen(image_mapping_path(i, &map[n])));
+		fuzz_require(map[n].kind != IMAGE_MAPPING_SYSV || map[n].offset <= map[n].start);
+		fuzz_require(map[n].start < map[n].end && (!n || map[n].start >= map[n - 1].end));
 	}
 	for (size_t n = 0; n < segments; n++) {
 		while (m < mappings && map[m].end <= p[n].p_vaddr)
 			m++;
-		must(m < mappings && p[n].p_vaddr >= map[m].start && p[n].p_vaddr + p[n].p_memsz <= map[m].end);
-		must(p[n].p_offset + p[n].p_filesz <= image_file_size(i) && p[n].p_filesz <= p[n].p_memsz);
+		fuzz_require(m < mappings && p[n].p_vaddr >= map[m].start && p[n].p_vaddr + p[n].p_memsz <= map[m].end);
+		fuzz_require(p[n].p_offset + p[n].p_filesz <= image_file_size(i) && p[n].p_filesz <= p[n].p_memsz);
 	}
 }
 
@@ -85,18 +66,18 @@ static void examine(const uint8_t *data, size_t size)
 	struct image *i;
 	char names[64];
 
-	must(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+	fuzz_require(fd >= 0 && write(fd, data, size) == (ssize_t)size);
 	if (image_open_fd(fd, "input", &i, &e)) {
-		must(e.fault != IMAGE_OK && e.text[0]);
+		fuzz_require(e.fault != IMAGE_OK && e.text[0]);
 		return;
 	}
 	read_notes(i);
 	read_lists(i);
-	touch(image_get_signals(i), 64 * sizeof(struct image_sigaction));
-	must(strlen(image_get_process(i)->exe) < sizeof(image_get_process(i)->exe));
-	must(strlen(image_get_host(i)->kernel) < sizeof(image_get_host(i)->kernel));
+	fuzz_touch(image_get_signals(i), 64 * sizeof(struct image_sigaction));
+	fuzz_require(strlen(image_get_process(i)->exe) < sizeof(image_get_process(i)->exe));
+	fuzz_require(strlen(image_get_host(i)->kernel) < sizeof(image_get_host(i)->kernel));
 	image_cpu_missing(image_get_cpu(i), image_get_cpu(i), names, sizeof(names));
-	must((image_verify(i, 1, &e) == 0) == (e.fault == IMAGE_OK));
+	fuzz_require((image_verify(i, 1, &e) == 0) == (e.fault == IMAGE_OK));
 	image_free(i);
 }
 

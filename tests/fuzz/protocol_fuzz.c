@@ -3,23 +3,8 @@
  * Fuzzer of the protocol's decoder. An input is a message's type (2 bytes) and its payload. What the decoder takes is read as the receivers
  * read it, so that a sanitizer sees a bound that the check has missed; names that were taken are encoded again and must be the same.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "protocol/decode.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static volatile uint8_t fuzz_sink;
-
-static void fuzz_touch(const void *p, size_t n)
-{
-	const uint8_t *b = p;
-
-	for (size_t i = 0; i < n; i++)
-		fuzz_sink ^= b[i];
-}
+#include "tests/fuzz/fuzz.h"
 
 static void fuzz_names(const uint8_t *payload, size_t size)
 {
@@ -80,11 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	memcpy(&type, data, sizeof(type));
 	size -= sizeof(type);
-	/* A copy of its own size: a read behind its end is one behind the allocation. */
-	payload = malloc(size ? size : 1);
-	if (!payload)
-		return 0;
-	memcpy(payload, data + sizeof(type), size);
+	payload = fuzz_copy(data + sizeof(type), size);
 	if (decode_message(type, payload, size) == 0) {
 		fuzz_names(payload, type == MSG_NAMES || type == MSG_NAMES_REPLY ? size : 0);
 		fuzz_done(payload, type == MSG_PHASE_DONE ? size : 0);
