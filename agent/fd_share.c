@@ -6,28 +6,17 @@
  * same key. In drain round 0, when every process stands still and every answer is there, it compares the others' by kcmp. All see the
  * same holders, so all elect the same leader: the lowest pid. An inode is a coarse key (every holder of /dev/null is
  * under one), kcmp is what decides. A fork leaves a description its number, so that is tried first, and no process has it twice. Terminals are not named: each process re-attaches its own. Processes of
- * different pid namespaces, which parts of a job have (fermata restart --part), have nothing in common.
- *
- * Where kcmp is refused, it takes the others' descriptors instead and looks for a mark on them (fd_mark.c), beginning with the lowest pid: the first
- * that has it leads. Only the leader looks further, for those of whom it does not know that they are standard streams. All that runs in a child that has our
- * memory and a table of its own: what has been taken is closed again, and a process that closes any descriptor of a file lets go its POSIX locks on it, and of
- * a message queue what it has registered there.
+ * different pid namespaces, which parts of a job have (fermata restart --part), have nothing in common. Where kcmp is refused: fd_share_mark.c.
  */
-#include "agent/fd_table.h"
+#include "agent/fd_share.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 
-#include "agent/fd_mark.h"
-#include "base/arch/x86_64/thread.h"
 #include "base/fdpass.h"
 #include "base/log.h"
 #include "base/macro.h"
 
-#define STACK_SIZE (64u << 10)
 #define ANONYMOUS "anon_inode:"
 
 struct share_key {
@@ -36,16 +25,7 @@ struct share_key {
 	uint32_t type;
 } PACKED;
 
-struct share_holder {
-	uint32_t pid;
-	int32_t fd;
-	uint32_t stdio_mask;
-	uint32_t status;
-	uint32_t kind; /* of what has no inode of its own; else 0 */
-	uint32_t id;   /* of an eventfd, which has one description; 0: not told */
-};
-
-static uint32_t kind_of(const struct fd_entry *e)
+uint32_t fd_share_kind(const struct fd_entry *e)
 {
 	uint32_t hash = 2166136261u;
 
@@ -57,7 +37,7 @@ static uint32_t kind_of(const struct fd_entry *e)
 }
 
 /* Only where kcmp is refused: it spares us to look at each eventfd of everybody. Linux 5.2. */
-static uint32_t eventfd_id(const struct fd_entry *e)
+uint32_t fd_share_eventfd(const struct fd_entry *e)
 {
 	static const char name[] = "eventfd-id:";
 	int pid = (int)fermata_pid();
@@ -115,7 +95,7 @@ int fd_share_publish(void)
 	for (uint32_t i = 0; i < fd_table.count && !r; i++) {
 		struct fd_entry *e = fd_table.entries[i];
 		struct share_key key = key_of(e);
-		struct share_holder holder = { fermata_pid(), e->desc.fd, e->stdio_mask, e->desc.status, kind_of(e), eventfd_id(e) };
+		struct share_holder holder = { fermata_pid(), e->desc.fd, e->stdio_mask, e->desc.status, fd_share_kind(e), fd_share_eventfd(e) };
 
 		if (!e->plugin)
 			continue;
@@ -126,8 +106,7 @@ int fd_share_publish(void)
 	return r;
 }
 
-/* The @nth that holds something under the key of @e: 1, 0 past the last, or -errno. */
-static int holder_at(const struct fd_entry *e, unsigned int nth, struct share_holder *ret)
+int fd_share_holder_at(const struct fd_entry *e, unsigned int nth, struct share_holder *ret)
 {
 	struct share_key key = key_of(e);
 	size_t len;
@@ -141,20 +120,13 @@ static int holder_at(const struct fd_entry *e, unsigned int nth, struct share_ho
 	return 1;
 }
 
-static int refused(const struct fd_entry *e, const struct share_holder *other, int err)
+int fd_share_refused(const struct fd_entry *e, const struct share_holder *other, int err)
 {
 	return fermata_fail(err, "fd %d (%s) cannot be compared with fd %d of process %u: kcmp is refused, and nothing else tells "
 			    "(errno %d)", e->desc.fd, e->desc.link, other->fd, other->pid, -err);
 }
 
-struct holders { /* that may have the description of an entry */
-	struct share_holder *all;
-	uint32_t count, room;
-	int fd;
-	bool filled;
-};
-
-static int holders_append(struct holders *l, const struct share_holder *h)
+int fd_share_append(struct share_holders *l, const struct share_holder *h)
 {
 	if (l->count == l->room) {
 		uint32_t room = l->room ? l->room * 2 : 64;
@@ -172,128 +144,13 @@ static int holders_append(struct holders *l, const struct share_holder *h)
 	return 0;
 }
 
-/* ---- by marks ---- */
-
-static bool is_before(const struct holders *l, const struct share_holder *a, const struct share_holder *b)
-{
-	return a->pid < b->pid || (a->pid == b->pid && a->fd == l->fd);
-}
-
-/* By pid; first those under our number. */
-static int holders_add(struct holders *l, const struct share_holder *h)
-{
-	uint32_t i = l->count;
-	int r = holders_append(l, h);
-
-	if (r)
-		return r;
-	for (; i && is_before(l, h, &l->all[i - 1]); i--)
-		l->all[i] = l->all[i - 1];
-	l->all[i] = *h;
-	return 0;
-}
-
-static int holders_find(const struct fd_entry *e, struct holders *ret)
-{
-	uint32_t self = fermata_pid(), kind = kind_of(e), id = eventfd_id(e);
-	struct share_holder h;
-	int r;
-
-	for (unsigned int i = 0; (r = holder_at(e, i, &h)) > 0; i++)
-		if (h.pid != self && h.kind == kind && (!h.id || !id || h.id == id) && fd_mark_possible(e->desc.status, h.status)) {
-			r = holders_add(ret, &h);
-			if (r)
-				return r;
-		}
-	return r;
-}
-
-/* 1: @other has the same description; 0: not; or -errno. */
-static int has_same(const struct fd_entry *e, const struct share_holder *other)
-{
-	struct fd_mark m;
-	int theirs = fdpass_take((int)other->pid, other->fd), r;
-
-	if (theirs < 0)
-		return refused(e, other, theirs);
-	r = fd_mark_begin(&m, e->desc.fd, &e->desc.st, e->desc.status);
-	if (!r) {
-		r = fd_mark_is_on(&m, theirs);
-		fd_mark_end(&m);
-	} else {
-		refused(e, other, r);
-	}
-	raw_close(theirs);
-	return r;
-}
-
-static int resolve_marked(struct fd_entry *e)
-{
-	struct holders l = { .fd = e->desc.fd };
-	int r = holders_find(e, &l), same;
-
-	for (uint32_t i = 0; i < l.count && !r; i++) {
-		const struct share_holder *h = &l.all[i];
-
-		if (h->pid > e->leader_pid && !(h->stdio_mask & ~e->stdio_mask))
-			continue;
-		same = has_same(e, h);
-		r = same < 0 ? same : 0;
-		if (same <= 0)
-			continue;
-		e->stdio_mask |= h->stdio_mask;
-		if (h->pid > e->leader_pid)
-			continue;
-		e->leader_pid = h->pid;
-		e->leader_fd = h->fd;
-		break;
-	}
-	fermata_free(l.all);
-	return r;
-}
-
-/* It has a session of its own, so that no signal of a terminal ends it, and dies with us. */
-static void resolve_all_marked(void *ret_result)
-{
-	int r = 0;
-
-	RAW0(SYS_setsid);
-	RAW2(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL);
-	fdpass_ask_begin();
-	for (uint32_t i = 0; i < fd_table.count && !r; i++)
-		if (fd_table.entries[i]->plugin)
-			r = resolve_marked(fd_table.entries[i]);
-	fdpass_ask_end();
-	*(int *)ret_result = r;
-}
-
-static int resolve_apart(void)
-{
-	char *stack = raw_mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	int result = -EINTR;
-	uint32_t unused = 0;
-	long pid, r;
-
-	if (raw_is_error(stack))
-		return fermata_fail(-ENOMEM, "no memory to compare descriptors");
-	r = pid = arch_thread_clone(CLONE_VM | CLONE_FS, stack + STACK_SIZE, &unused, &unused, NULL, resolve_all_marked, &result);
-	while (pid > 0 && (r = RAW4(SYS_wait4, pid, NULL, __WALL, NULL)) == -EINTR)
-		;
-	raw_munmap(stack, STACK_SIZE);
-	if (r < 0)
-		result = (int)r;
-	return result ? fermata_fail(result, "the descriptors of process %u cannot be compared (errno %d)", fermata_pid(), -result) : 0;
-}
-
-/* ---- by kcmp ---- */
-
 /* 1: @other is of the same description, and has been taken into account; 0: not; or -errno. */
 static int compare(struct fd_entry *e, const struct share_holder *other)
 {
 	int self = (int)fermata_pid(), r = fdpass_compare(self, e->desc.fd, (int)other->pid, other->fd);
 
 	if (r < 0)
-		return fdpass_is_refused(r) ? r : refused(e, other, r);
+		return fdpass_is_refused(r) ? r : fd_share_refused(e, other, r);
 	if (r > 0)
 		return 0;
 	e->stdio_mask |= other->stdio_mask;
@@ -307,7 +164,7 @@ static int compare(struct fd_entry *e, const struct share_holder *other)
 /* Among those of one process. */
 static int compare_all(struct fd_entry *e, const struct share_holder *h, uint32_t count)
 {
-	uint32_t kind = kind_of(e);
+	uint32_t kind = fd_share_kind(e);
 	int r = 0;
 
 	for (uint32_t i = 0; i < count && !r; i++)
@@ -320,7 +177,7 @@ static int compare_all(struct fd_entry *e, const struct share_holder *h, uint32_
 }
 
 /* @l: what others hold of its inode. An error of kcmp that is a refusal has found nothing out. */
-static int resolve_one(struct fd_entry *e, const struct holders *l)
+static int resolve_one(struct fd_entry *e, const struct share_holders *l)
 {
 	uint32_t end;
 	int r = 0;
@@ -334,26 +191,26 @@ static int resolve_one(struct fd_entry *e, const struct holders *l)
 }
 
 /* Those of other processes under the key of @e, in the order in which these have told of them. */
-static int holders_fill(const struct fd_entry *e, struct holders *ret)
+static int holders_fill(const struct fd_entry *e, struct share_holders *ret)
 {
 	struct share_holder h;
 	int r;
 
-	for (unsigned int i = 0; (r = holder_at(e, i, &h)) > 0; i++)
-		if (h.pid != fermata_pid() && (r = holders_append(ret, &h)) < 0)
+	for (unsigned int i = 0; (r = fd_share_holder_at(e, i, &h)) > 0; i++)
+		if (h.pid != fermata_pid() && (r = fd_share_append(ret, &h)) < 0)
 			break;
 	ret->filled = true;
 	return r;
 }
 
 /* @lists: one an inode, at the place of its first entry. */
-static int resolve_all(struct holders *lists)
+static int resolve_all(struct share_holders *lists)
 {
 	int r = 0;
 
 	for (uint32_t i = 0; i < fd_table.count && !r; i++) {
 		struct fd_entry *e = fd_table.entries[i];
-		struct holders *l = &lists[e->first];
+		struct share_holders *l = &lists[e->first];
 
 		if (!e->plugin)
 			continue;
@@ -367,11 +224,11 @@ static int resolve_all(struct holders *lists)
 
 int fd_share_resolve(void)
 {
-	struct holders *lists = fermata_alloc((fd_table.count + 1) * sizeof(*lists));
+	struct share_holders *lists = fermata_alloc((fd_table.count + 1) * sizeof(*lists));
 	int r = lists ? resolve_all(lists) : fermata_fail(-ENOMEM, "no memory to compare descriptors");
 
 	for (uint32_t i = 0; lists && i < fd_table.count; i++)
 		fermata_free(lists[i].all);
 	fermata_free(lists);
-	return fdpass_is_refused(r) ? resolve_apart() : r;
+	return fdpass_is_refused(r) ? fd_share_resolve_apart() : r;
 }

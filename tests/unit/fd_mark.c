@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Descriptions without kcmp and pidfd_getfd: agent/fd_mark.c, and agent/fd_table.c and fd_share.c with it. Run under tests/lib/confined. */
+/* Descriptions without kcmp and pidfd_getfd: agent/fd_mark.c, and agent/fd_table.c and fd_share*.c with it. Run under tests/lib/confined. */
 #include <errno.h>
 #include <fcntl.h>
 #include <mqueue.h>
