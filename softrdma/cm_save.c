@@ -24,6 +24,8 @@
 #include "softrdma/device.h"
 
 #define AT_ONCE 64
+/* Of all channels, in the order in which they are saved. Not to be left by a break. */
+#define each_id(id, ch, process) list_each(ch, &(process)->channels, link) list_each(id, &ch->ids, link)
 
 struct writer {
 	char *at, *end;
@@ -105,14 +107,13 @@ EXPORT int softrdma_cm_each(int (*fn)(const void *own, const void *other, int fd
 
 	if (!p)
 		return 0;
-	list_each(ch, &p->channels, link)
-		list_each(id, &ch->ids, link) {
-			if (r || !is_connected(id))
-				continue;
-			cm_name(id, id->passive, own);
-			cm_name(id, !id->passive, other);
-			r = fn(own, other, ch->fd, arg);
-		}
+	each_id(id, ch, p) {
+		if (r || !is_connected(id))
+			continue;
+		cm_name(id, id->passive, own);
+		cm_name(id, !id->passive, other);
+		r = fn(own, other, ch->fd, arg);
+	}
 	return r;
 }
 
@@ -125,9 +126,8 @@ EXPORT uint32_t softrdma_cm_ids(void)
 
 	if (!p)
 		return 0;
-	list_each(ch, &p->channels, link)
-		list_each(id, &ch->ids, link)
-			count++;
+	each_id(id, ch, p)
+		count++;
 	return count;
 }
 
@@ -142,6 +142,14 @@ static void put(struct writer *w, const void *data, size_t n)
 		w->at = w->end; /* too short: nothing behind it, either */
 	}
 	w->length += (long)n;
+}
+
+static void put_channel(struct writer *w, const struct cm_channel *ch)
+{
+	struct cm_saved_channel s = { .fd = ch->fd, .status = (uint32_t)raw_fcntl(ch->fd, F_GETFL, 0),
+				      .fd_flags = (uint32_t)raw_fcntl(ch->fd, F_GETFD, 0), .serial = ch->serial };
+
+	put(w, &s, sizeof(s));
 }
 
 static void put_id(struct writer *w, const struct cm_id *id)
@@ -219,23 +227,17 @@ static void put_all(struct writer *w, const struct cm_process *p, struct cm_save
 
 	put(w, head, sizeof(*head));
 	list_each(ch, &p->channels, link) {
-		struct cm_saved_channel s = { .fd = ch->fd, .status = (uint32_t)raw_fcntl(ch->fd, F_GETFL, 0),
-					      .fd_flags = (uint32_t)raw_fcntl(ch->fd, F_GETFD, 0), .serial = ch->serial };
-
-		put(w, &s, sizeof(s));
+		put_channel(w, ch);
 		head->channels++;
 	}
-	list_each(ch, &p->channels, link)
-		list_each(id, &ch->ids, link) {
-			put_id(w, id);
-			head->ids++;
-		}
-	list_each(ch, &p->channels, link)
-		list_each(id, &ch->ids, link)
-			put_request(w, id, &head->requests);
-	list_each(ch, &p->channels, link)
-		list_each(id, &ch->ids, link)
-			put_mcasts(w, id, &head->mcasts);
+	each_id(id, ch, p) {
+		put_id(w, id);
+		head->ids++;
+	}
+	each_id(id, ch, p)
+		put_request(w, id, &head->requests);
+	each_id(id, ch, p)
+		put_mcasts(w, id, &head->mcasts);
 	list_each(ch, &p->channels, link)
 		put_events(w, ch, &head->events);
 }
