@@ -4,7 +4,7 @@
  * of another host, or of this one after it was started anew, is another: timers would stand, and a time that lies in the future count as an endless
  * silence of the peer. As the agent is loaded first this definition is everybody's, and UCX 1.13's clock is gettimeofday. Nobody but UCX reads or writes it.
  *
- * That clock goes on while the job is away. What UCX would take for a peer's silence then is the launcher's matter (UCX_UD_TIMEOUT, cli/launch.c).
+ * That clock goes on while the job is away. What UCX would take for a peer's silence then is the launcher's matter (UCX_UD_TIMEOUT, cli/launch_become.c).
  */
 #include "base/macro.h"
 

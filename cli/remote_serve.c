@@ -24,7 +24,7 @@
 #include "base/sys.h"
 #include "cli/cli.h"
 #include "cli/launch_apart.h"
-#include "cli/launch_member.h"
+#include "cli/launch_become.h"
 #include "cli/remote.h"
 #include "coordinator/rundir.h"
 
