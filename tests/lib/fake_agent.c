@@ -309,18 +309,33 @@ void command_ask(struct link *l, uint32_t flags)
 	assert_int_equal(link_send(l, MSG_CHECKPOINT, &m, sizeof(m)), 0);
 }
 
-struct msg_checkpoint_result command_result(struct link *l, char *ret_text, size_t size)
+/* Skips progress. */
+static struct link_message command_receive(struct link *l, uint16_t type)
 {
-	struct msg_checkpoint_result r;
 	struct link_message m;
 
 	do {
 		assert_int_equal(link_receive(l, &m, PATIENCE_MS), 0);
 	} while (m.type == MSG_CHECKPOINT_PROGRESS);
-	assert_int_equal(m.type, MSG_CHECKPOINT_RESULT);
+	assert_int_equal(m.type, type);
+	return m;
+}
+
+void command_settle(struct link *l)
+{
+	assert_int_equal(link_send(l, MSG_STATUS, NULL, 0), 0);
+	command_receive(l, MSG_STATUS_REPLY);
+}
+
+struct msg_checkpoint_result command_result(struct link *l, char *ret_text, size_t size)
+{
+	struct link_message m = command_receive(l, MSG_CHECKPOINT_RESULT);
+	struct msg_checkpoint_result r;
+
 	assert_int_equal(decode_message(m.type, m.data, m.length), 0);
 	memcpy(&r, m.data, sizeof(r));
-	snprintf(ret_text, size, "%.*s", (int)(r.path_length + r.text_length), (const char *)m.data + sizeof(r));
+	if (ret_text)
+		snprintf(ret_text, size, "%.*s", (int)(r.path_length + r.text_length), (const char *)m.data + sizeof(r));
 	return r;
 }
 
@@ -356,9 +371,7 @@ void job_finish(struct conductor *c, struct link *l, size_t count, struct link *
 
 struct msg_checkpoint_result command_checkpoint(struct link *command, struct link *l, size_t count)
 {
-	char text[512];
-
 	command_ask(command, 0);
 	agents_do_checkpoint(l, count);
-	return command_result(command, text, sizeof(text));
+	return command_result(command, NULL, 0);
 }

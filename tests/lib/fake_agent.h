@@ -83,5 +83,7 @@ void command_open(struct conductor *c, struct link *l);
 void command_ask(struct link *l, uint32_t flags);
 /* Asks for a checkpoint that all of them take part in. */
 struct msg_checkpoint_result command_checkpoint(struct link *command, struct link *l, size_t count);
-/* Skips progress. @ret_text: of @size, path and text one behind the other. */
+/* What has been sent on this connection has been heard. */
+void command_settle(struct link *l);
+/* @ret_text: of @size, path and text one behind the other; or NULL. */
 struct msg_checkpoint_result command_result(struct link *l, char *ret_text, size_t size);

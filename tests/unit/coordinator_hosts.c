@@ -17,12 +17,11 @@
 static const struct coordinator_options defaults;
 static const char *const host[HOSTS] = { "alpha", "beta" };
 
-static void begin(struct conductor *c, struct link *agents, struct link *command)
+static void begin(struct conductor *c, struct link *agents)
 {
 	conductor_start(c, &defaults);
 	for (int i = 0; i < HOSTS; i++)
 		agent_join_of(c, &agents[i], host[i], 0, PID, 0);
-	command_open(c, command);
 }
 
 /* In @phase each publishes under the same key, which is its host's; one publishes a name of the job. */
@@ -50,22 +49,29 @@ static void exchange(struct link *agents, uint32_t phase, const char *const *val
 	}
 }
 
-static void test_names(void **state)
+/* A checkpoint of all, who exchange names in it; their images have these names. */
+static void checkpoint(struct conductor *c, struct link *agents, const char *first, const char *second)
 {
-	struct link agents[HOSTS], command;
-	struct conductor c;
-	char text[512];
+	struct link command;
 
-	begin(&c, agents, &command);
+	command_open(c, &command);
 	command_ask(&command, 0);
 	agents_do(agents, HOSTS, PHASE_SUSPEND);
 	exchange(agents, PHASE_QUIESCE, host);
 	agents_do(agents, HOSTS, PHASE_DRAIN);
 	agents_do(agents, HOSTS, PHASE_WRITE);
-	assert_int_equal(command_result(&command, text, sizeof(text)).error, 0);
-	assert_true(conductor_has(&c, "1/0-10.core"));
-	assert_true(conductor_has(&c, "1/1-10.core"));
-	job_finish(&c, agents, HOSTS, &command);
+	assert_int_equal(command_result(&command, NULL, 0).error, 0);
+	assert_true(conductor_has(c, first) && conductor_has(c, second));
+	job_finish(c, agents, HOSTS, &command);
+}
+
+static void test_names(void **state)
+{
+	struct link agents[HOSTS];
+	struct conductor c;
+
+	begin(&c, agents);
+	checkpoint(&c, agents, "1/0-10.core", "1/1-10.core");
 }
 
 /* They come back in another order, and keep apart. */
@@ -74,17 +80,18 @@ static void test_restart(void **state)
 	static const char *const turned[HOSTS] = { "beta", "alpha" };
 	struct coordinator_options options = { 0 };
 	struct link agents[HOSTS], command, stranger;
-	char checkpoint[200];
+	char from[200];
 	struct conductor c;
 
-	begin(&c, agents, &command);
+	begin(&c, agents);
+	command_open(&c, &command);
 	assert_int_equal(command_checkpoint(&command, agents, HOSTS).error, 0);
 	for (int i = 0; i < HOSTS; i++)
 		link_close(&agents[i]);
 	link_close(&command);
 	assert_int_equal(conductor_wait(&c), 0);
-	snprintf(checkpoint, sizeof(checkpoint), "%s/1", c.dir);
-	options.restart = checkpoint;
+	snprintf(from, sizeof(from), "%s/1", c.dir);
+	options.restart = from;
 	conductor_start_in(&c, c.base, &options);
 	command_open(&c, &command);
 	assert_int_equal(link_send(&command, MSG_WAIT_RESTART, NULL, 0), 0);
@@ -106,23 +113,13 @@ static void test_restart(void **state)
 /* Parts of one host have no numbers in common either. */
 static void test_parts(void **state)
 {
-	struct link agents[HOSTS], command;
+	struct link agents[HOSTS];
 	struct conductor c;
-	char text[512];
 
 	conductor_start(&c, &defaults);
 	for (uint32_t i = 0; i < HOSTS; i++)
 		agent_join_of(&c, &agents[i], "alpha", i, PID + i, 0);
-	command_open(&c, &command);
-	command_ask(&command, 0);
-	agents_do(agents, HOSTS, PHASE_SUSPEND);
-	exchange(agents, PHASE_QUIESCE, host);
-	agents_do(agents, HOSTS, PHASE_DRAIN);
-	agents_do(agents, HOSTS, PHASE_WRITE);
-	assert_int_equal(command_result(&command, text, sizeof(text)).error, 0);
-	assert_true(conductor_has(&c, "1/10.core"));
-	assert_true(conductor_has(&c, "1/11.core"));
-	job_finish(&c, agents, HOSTS, &command);
+	checkpoint(&c, agents, "1/10.core", "1/11.core");
 }
 
 /* Two machines of one name would be taken for one; a machine that has begun again is none of them. */
