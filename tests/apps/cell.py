@@ -6,13 +6,12 @@ has measured and what failed is in @row.
 """
 import json
 import random
-import select
 import shutil
 import statistics
 import time
 
 from application import version
-from harness import Failure, wait_for
+from harness import Failure, pause, wait_for
 from two import Two
 
 LIMIT = 900  # seconds, for a run to its end: everything is slower by orders on a busy machine
@@ -119,7 +118,7 @@ class Cell:
         run.wait_loop()
         for share in shares:
             run.wait(lambda: self.code.length(run.cwd) >= begin + share * (end - begin), f'does not get to {100 * share:.0f} %')
-            select.select([], [], [], self.rng.expovariate(1 / 0.1))
+            pause(self.rng.expovariate(1 / 0.1))
             run.checkpoint()
             run.again()
         run.same()

@@ -8,7 +8,6 @@ the machine may be slow, and is what a hang costs.
 import ctypes
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -38,7 +37,12 @@ def wait_for(condition, what, limit=None, period=0.005):
             return value
         if time.monotonic() > end:
             raise Failure(f'timed out after {limit or LIMIT:.0f} s: {what}')
-        select.select([], [], [], period)
+        time.sleep(period)
+
+
+def pause(seconds):
+    """Lets what is under way go on for so long: the moment at which it is met is what is tried."""
+    time.sleep(max(0, seconds))
 
 
 def read_stat(pid):

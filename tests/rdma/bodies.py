@@ -1,18 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What is done to a pair of programs that speak verbs, on one host (test-jobs) or on two (test-hosts-jobs)."""
 import random
-import select
 import time
 
-from harness import Failure
+from harness import Failure, pause
 from pairs import EndedEarly, Pair
 
 SECONDS = 1  # what a run takes without checkpoints
-
-
-def pause(seconds):
-    """Lets the programs run for a random moment's length: the moment itself is what is waited for."""
-    select.select([], [], [], max(0, seconds))
 
 
 def with_pair(options, argv, body, kind=Pair, **more):

@@ -2,10 +2,9 @@
 """mpirun with its ranks as a job, for programs-mpi and test-mpi: which Open MPI over what, and a run that is cut at random moments."""
 import os
 import random
-import select
 from pathlib import Path
 
-from harness import Failure, Skip, wait_for
+from harness import Failure, Skip, pause, wait_for
 from two import need
 
 UCX = {'UCX_TLS': 'rc_verbs,ud_verbs,self'}
@@ -36,7 +35,7 @@ def cut(options, name, command, ranks, program, environment, cuts):
         for _ in range(cuts):
             since = len(running.out.text())
             wait_for(lambda: running.ended() or 'sum' in running.out.text()[since:], 'the ranks do not go on')
-            select.select([], [], [], rng.expovariate(1 / 0.2))
+            pause(rng.expovariate(1 / 0.2))
             two.job.checkpoint()
             two.job.kill_all()
             running = two.job.restart(env=env)

@@ -6,10 +6,9 @@ addresses, are made where a restart wants them.
 """
 import json
 import random
-import select
 from pathlib import Path
 
-from harness import Failure, Job, Skip, wait_for
+from harness import Failure, Job, Skip, pause, wait_for
 import several
 from sshd import AS_USER, Sshd
 from mpi import OPENIB, OVER_UCX
@@ -87,7 +86,7 @@ class Cluster:
 
     def checkpoint_soon(self, rng):
         self.go_on()
-        select.select([], [], [], rng.expovariate(1 / 0.2))
+        pause(rng.expovariate(1 / 0.2))
         self.checkpoint()
 
     # -- restarts
