@@ -10,9 +10,11 @@
  */
 #include "../feature/feature.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -44,7 +46,16 @@ static ssize_t write_on(int fd, size_t n)
 	return done;
 }
 
-/* Until nothing has fitted for a while. */
+/* Something that was sent has not been taken yet: it may make room. */
+static int is_under_way(int fd)
+{
+	int unsent, all;
+
+	CHECK(ioctl(fd, SIOCOUTQ, &all) == 0 && ioctl(fd, SIOCOUTQNSD, &unsent) == 0);
+	return all != unsent;
+}
+
+/* Until nothing fits any more: the window is closed. */
 static void fill(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLOUT };
@@ -54,7 +65,7 @@ static void fill(int fd)
 		while (write_on(fd, 50000) > 0)
 			;
 		CHECK(errno == EAGAIN);
-	} while (poll(&p, 1, 100) > 0);
+	} while (is_under_way(fd) || poll(&p, 1, 0) > 0);
 	CHECK(fcntl(fd, F_SETFL, 0) == 0);
 }
 

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "softrdma_cm_util.h"
+#include "thread_sleeps.h"
 
 /* As rdma/rdma_user_cm.h, which cannot stand beside rdma_cma.h. */
 struct command {
@@ -73,20 +74,6 @@ static void *wait_for_event(void *arg)
 	return NULL;
 }
 
-/* The thread sleeps in a system call of that number. */
-static int sleeps_in(int tid, int number)
-{
-	char path[64], text[64] = "";
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
-	fd = open(path, O_RDONLY);
-	if (fd < 0 || read(fd, text, sizeof(text) - 1) < 0)
-		return 0;
-	close(fd);
-	return atoi(text) == number && strchr(text, ' ');
-}
-
 /* Who waits at a channel that another thread closes waits on, takes nothing of the next channel of that number, and can be cancelled. */
 static void test_closed_while_waiting(void **state)
 {
@@ -98,7 +85,7 @@ static void test_closed_while_waiting(void **state)
 	int fd = ch->fd;
 
 	assert_int_equal(pthread_create(&thread, NULL, wait_for_event, ch), 0);
-	while (!waiter_tid || !sleeps_in(waiter_tid, SYS_poll))
+	while (!waiter_tid || !thread_sleeps_in(waiter_tid, SYS_poll))
 		sched_yield();
 	assert_int_equal(close(fd), 0);
 	next = channel();
@@ -106,7 +93,7 @@ static void test_closed_while_waiting(void **state)
 	id = new_id(next, RDMA_PS_TCP);
 	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&a, 1000), 0);
 	assert_int_equal(expect(next, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
-	assert_true(sleeps_in(waiter_tid, SYS_poll));
+	assert_true(thread_sleeps_in(waiter_tid, SYS_poll));
 	assert_int_equal(pthread_cancel(thread), 0);
 	assert_int_equal(pthread_join(thread, &result), 0);
 	assert_ptr_equal(result, PTHREAD_CANCELED);

@@ -107,17 +107,16 @@ static pid_t hosts_open(struct pair *p)
 	return tid;
 }
 
-/* An unreliable message that found no receive is gone, and nothing is said of it. */
+/* An unreliable message that found no receive is gone, and nothing is said of it: the next one takes that. */
 static void end_well(struct pair *p)
 {
-	struct ibv_wc wc;
-
 	good_wc(p->a.scq, 1);
-	if (scene->type == IBV_QPT_RC)
-		good_wc(p->b.rcq, 2);
-	else if (poll(NULL, 0, 1), !ibv_poll_cq(p->b.rcq, 1, &wc))
-		return;
-	die_unless(filled(p->b.buf, LENGTH, 5));
+	if (scene->type != IBV_QPT_RC) {
+		die_unless(!post(&p->a, 0, 3, scene->op, 0, 1, 0, IBV_SEND_SIGNALED));
+		good_wc(p->a.scq, 3);
+	}
+	if (good_wc(p->b.rcq, 2).byte_len == LENGTH || scene->type == IBV_QPT_RC)
+		die_unless(filled(p->b.buf, LENGTH, 5));
 }
 
 static int hosts(int sock)

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -21,6 +22,7 @@
 #include "softrdma_directory.h"
 #include "softrdma_pair.h"
 #include "softrdma_util.h"
+#include "thread_sleeps.h"
 
 #define SIZE 4096u
 #define LIMIT_MS 20000
@@ -186,6 +188,7 @@ static void test_cancelled(void **state)
 }
 
 static sigjmp_buf outside;
+static pid_t jumper;
 
 static void jump(int sig)
 {
@@ -193,19 +196,30 @@ static void jump(int sig)
 	siglongjmp(outside, 1);
 }
 
+static void *interrupt_sleep(void *arg)
+{
+	while (!thread_sleeps_in(jumper, SYS_futex))
+		sched_yield();
+	die_unless(!interrupt(*(pthread_t *)arg));
+	return NULL;
+}
+
 /* A sleeper who leaves by a jump out of a handler, as programs do that have no other time limit, has left nothing that hides an event. */
 static void test_jumped_out(void **state)
 {
 	struct sigaction act = { .sa_handler = jump };
+	pthread_t self = pthread_self(), t;
 
-	sigaction(SIGALRM, &act, NULL);
+	sigaction(SIGUSR1, &act, NULL);
+	jumper = gettid();
 	pair_open(&pair, SIZE);
 	arm();
+	die_unless(!pthread_create(&t, NULL, interrupt_sleep, &self));
 	if (!sigsetjmp(outside, 1)) {
-		ualarm(50000, 0);
 		take();
-		die_unless(!"nothing comes before the alarm");
+		die_unless(!"nothing comes before the signal");
 	}
+	die_unless(!pthread_join(t, NULL));
 	event_make(1);
 	die_unless(readable(LIMIT_MS) == 1);
 	die_unless(!take());
