@@ -74,6 +74,7 @@ void thread_checkpoint_await(void); /* until none is left: in the watch thread t
 /* ---- phase.c, register.c ---- */
 void agent_watch(void);	   /* body of the watch thread; returns when the link is gone */
 void agent_serve(void);	   /* body of the checkpoint thread; returns after RESUME */
+int agent_connect(int fd); /* proves the key over @fd: it is our link, under a number that the program does not see */
 int agent_register(uint32_t flags); /* REGISTER, then WELCOME is taken in */
 void agent_link_lost(void); /* the link is gone; may end the process */
 

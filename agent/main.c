@@ -74,20 +74,6 @@ static void fork_parent(void)
 	fermata_leave();
 }
 
-/* Proves the key over @fd, takes it as our link and gives it a number that the program does not see. */
-static int connect_link(int fd)
-{
-	int r = link_open(&agent.link, fd, agent.key);
-
-	if (r < 0)
-		return r;
-	r = fd_reserve(agent.link.fd);
-	if (r < 0)
-		return r;
-	agent.link.fd = r;
-	return 0;
-}
-
 static void drop_link(void)
 {
 	if (agent.link.fd >= 0) {
@@ -202,7 +188,7 @@ static int join(void)
 		}
 	}
 	fd = dial();
-	r = fd < 0 ? fd : connect_link(fd);
+	r = fd < 0 ? fd : agent_connect(fd);
 	return r < 0 ? r : agent_register(0);
 }
 

@@ -20,6 +20,19 @@ static int refused(const struct link_message *m)
 	return -EACCES;
 }
 
+int agent_connect(int fd)
+{
+	int r = link_open(&agent.link, fd, agent.key);
+
+	if (r < 0)
+		return r;
+	r = fd_reserve(agent.link.fd);
+	if (r < 0)
+		return r;
+	agent.link.fd = r;
+	return 0;
+}
+
 int agent_register(uint32_t flags)
 {
 	struct msg_register m = { .pid = agent.pid, .ppid = (uint32_t)raw_getppid(), .flags = flags,

@@ -37,16 +37,8 @@ static int connect_again(void)
 		return r;
 	fm_format(path, sizeof(path), "%s/sock", agent.jobdir);
 	fd = link_dial(path);
-	if (fd < 0)
-		return fd;
-	r = link_open(&agent.link, fd, agent.key);
-	if (r < 0)
-		return r;
-	r = fd_reserve(agent.link.fd);
-	if (r < 0)
-		return r;
-	agent.link.fd = r;
-	return agent_register(MSG_REGISTER_RESTARTED);
+	r = fd < 0 ? fd : agent_connect(fd);
+	return r < 0 ? r : agent_register(MSG_REGISTER_RESTARTED);
 }
 
 void agent_restarted(void)
