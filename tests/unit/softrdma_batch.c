@@ -81,8 +81,7 @@ static void list_into(enum fault fault, enum ibv_wc_status status)
 	pid_t pid = spawn_end(target, &sock);
 	struct end e;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	die_unless(write(sock, &said, sizeof(said)) == sizeof(said));
 	meet(sock);
 	/* The first message of a connection goes alone. */

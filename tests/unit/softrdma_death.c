@@ -51,8 +51,7 @@ static int busy(int sock)
 	struct end e;
 	unsigned int i;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	for (i = 0; i < 32; i++)
 		post_recv(&e, 0, 1, SIZE / 2, SIZE / 2);
 	meet(sock);
@@ -118,8 +117,7 @@ static int holder(int sock)
 	struct sr_context *ctx;
 	char which;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	ctx = sr_context(e.ctx);
 	qp = sr_qp(e.qp[0]);
 	peer = sr_qp_peer(ctx, qp);
@@ -156,8 +154,7 @@ static void test_locks_of_the_dead(void **state)
 		pid_t pid = spawn_end(holder, &sock);
 		double start;
 
-		end_open(&e, 1, SIZE);
-		end_connect(&e, sock);
+		end_open_connected(&e, 1, SIZE, sock);
 		die_unless(!post_recv(&e, 0, 1, 0, 10));
 		die_unless(write(sock, &which, 1) == 1 && read(sock, &byte, 1) == 1);
 		kill(pid, SIGKILL);
@@ -184,8 +181,7 @@ static int half(int sock, int before_tail)
 	struct sr_shm_cq *cq;
 	uint32_t tail;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	meet(sock);
 	ctx = sr_context(e.ctx);
 	peer = sr_qp_peer(ctx, sr_qp(e.qp[0]));
@@ -224,8 +220,7 @@ static void half_a_completion(int (*peer)(int sock))
 	int sock;
 	pid_t pid = spawn_end(peer, &sock);
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	die_unless(!post_recv(&e, 0, 1, 0, 10));
 	die_unless(!post_recv(&e, 0, 2, 0, 10));
 	meet(sock);
@@ -292,8 +287,7 @@ static int parent_of_a_child(int sock)
 	struct end e;
 	pid_t child;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	child = end_fork();
 	if (!child)
 		for (;;)
@@ -309,8 +303,7 @@ static void test_child_of_the_dead(void **state)
 	int sock;
 	pid_t child, pid = spawn_end(parent_of_a_child, &sock);
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	die_unless(read(sock, &child, sizeof(child)) == sizeof(child));
 	kill(pid, SIGKILL);
 	assert_int_equal(reap(pid), -SIGKILL);

@@ -37,8 +37,7 @@ static int events_child(int sock)
 {
 	struct end e;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	die_unless(!post_recv(&e, 0, 1, 0, 100));
 	die_unless(!post_recv(&e, 0, 2, 0, 100));
 	die_unless(!post_recv(&e, 0, 3, 0, 100));
@@ -75,8 +74,7 @@ static void test_events(void **state)
 	int sock;
 	pid_t pid = spawn_end(events_child, &sock);
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	meet(sock);
 	die_unless(!ibv_req_notify_cq(e.scq, 0));
 	die_unless(!post(&e, 0, 1, IBV_WR_SEND, 0, 10, 0, SIG));
@@ -96,8 +94,7 @@ static int receiver(int sock)
 {
 	struct end e;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	for (uint64_t id = 1; id <= 8; id++)
 		die_unless(!post_recv(&e, 0, id, 0, 100));
 	meet(sock);
@@ -113,8 +110,7 @@ static void test_armed_late(void **state)
 	int sock;
 	pid_t pid = spawn_end(receiver, &sock);
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	meet(sock);
 	die_unless(!post(&e, 0, 1, IBV_WR_SEND, 0, 10, 0, SIG));
 	assert_int_equal(ibv_req_notify_cq(e.scq, 0), 0);

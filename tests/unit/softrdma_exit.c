@@ -40,8 +40,7 @@ static void end_receive(struct end *e, int sock)
 {
 	int i;
 
-	end_open(e, 1, (size_t)MESSAGES * length);
-	end_connect(e, sock);
+	end_open_connected(e, 1, (size_t)MESSAGES * length, sock);
 	for (i = 0; i < MESSAGES; i++)
 		die_unless(!post_recv(e, 0, (uint64_t)i, (size_t)i * length, length));
 	meet(sock);
@@ -62,8 +61,7 @@ static int sent_to(int (*receiver)(int), int status)
 	pid_t pid = end_begin(receiver, &sock);
 	struct end e;
 
-	end_open(&e, 1, (size_t)MESSAGES * length);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, (size_t)MESSAGES * length, sock);
 	meet(sock);
 	for (i = 0; i < MESSAGES; i++) {
 		die_unless(!post(&e, 0, (uint64_t)i, IBV_WR_SEND, (size_t)i * length, length, 0, IBV_SEND_SIGNALED));

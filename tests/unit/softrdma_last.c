@@ -34,8 +34,7 @@ static int sender(int sock)
 	int i, fd, left = 1;
 	struct end e;
 
-	end_open(&e, 1, ALL * LENGTH);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, ALL * LENGTH, sock);
 	for (i = 0; i < ALL; i++)
 		die_unless(!post_recv(&e, 0, (uint64_t)i, (size_t)i * LENGTH, LENGTH));
 	meet(sock);
@@ -116,8 +115,7 @@ static void test_last(void **state)
 	char byte;
 	struct end e;
 
-	end_open(&e, 1, ALL * LENGTH);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, ALL * LENGTH, sock);
 	die_unless(!post_recv(&e, 0, 0, 0, LENGTH));
 	meet(sock);
 	send_one(&e, 0);
@@ -140,8 +138,7 @@ static int leaver(int sock)
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_ERR };
 	struct end e;
 
-	end_open(&e, 1, ALL * LENGTH);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, ALL * LENGTH, sock);
 	for (int i = 0; i < 2; i++)
 		die_unless(!post_recv(&e, 0, (uint64_t)i, 0, LENGTH));
 	meet(sock);
@@ -177,8 +174,7 @@ static int stayer(int nobody)
 	char byte;
 	struct end e;
 
-	end_open(&e, 1, ALL * LENGTH);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, ALL * LENGTH, sock);
 	meet(sock);
 	send_one(&e, 0);
 	good_wc(e.scq, 0);

@@ -55,8 +55,7 @@ static void test_many_queue_pairs(void **state)
 	int sock, i, q, waiting[END_QPS] = { 0 };
 	pid_t pid = spawn_end(many_child, &sock);
 
-	end_open(&e, END_QPS, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, END_QPS, SIZE, sock);
 	meet(sock);
 	for (i = 0; i < ROUNDS; i++)
 		for (q = 0; q < END_QPS; q++) {
@@ -83,8 +82,7 @@ static int adder(int sock)
 	struct end e;
 	int i;
 
-	end_open(&e, 1, 4096);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, 4096, sock);
 	for (i = 0; i < ADDS; i++) {
 		struct ibv_sge s = { (uintptr_t)e.buf, 8, e.mr->lkey };
 		struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &s, .num_sge = 1, .send_flags = SIG,
@@ -134,8 +132,7 @@ static int writer(int sock)
 	struct end e;
 	unsigned int i;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	for (i = 1; i <= 200; i++) {
 		uint32_t len = i % 2 ? 3001 : 100001;
 
@@ -155,8 +152,7 @@ static void test_last_byte_last(void **state)
 	pid_t pid = spawn_end(writer, &sock);
 	unsigned int i, k;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	for (i = 1; i <= 200; i++) {
 		uint32_t len = i % 2 ? 3001 : 100001;
 		volatile char *last = e.buf + len - 1;

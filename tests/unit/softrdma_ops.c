@@ -25,8 +25,7 @@ static int ops_child(int sock)
 	struct end e;
 	size_t i;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	for (i = 0; i < NSIZES; i++) {
 		struct ibv_wc wc;
 
@@ -95,8 +94,7 @@ static void test_operations(void **state)
 	pid_t pid = spawn_end(ops_child, &sock);
 	size_t i;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	for (i = 0; i < NSIZES; i++)
 		one_size(&e, sock, sizes[i]);
 	end_close(&e);
@@ -110,8 +108,7 @@ static int pieces_child(int sock)
 	struct ibv_sge s[3];
 	struct ibv_recv_wr wr = { .wr_id = 9, .sg_list = s, .num_sge = 3 }, *bad;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	s[0] = (struct ibv_sge){ (uintptr_t)e.buf, 10, e.mr->lkey };
 	s[1] = (struct ibv_sge){ (uintptr_t)e.buf + 1000, 0, e.mr->lkey };
 	s[2] = (struct ibv_sge){ (uintptr_t)e.buf + 2000, 100000, e.mr->lkey };
@@ -136,8 +133,7 @@ static void test_pieces_and_inline(void **state)
 	struct ibv_sge s[3];
 	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = s, .num_sge = 3, .opcode = IBV_WR_SEND };
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	memset(e.buf, 'a', 5);
 	memset(e.buf + 100, 'b', 7);
 	memset(e.buf + 200, 'c', 6);

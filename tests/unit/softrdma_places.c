@@ -247,8 +247,7 @@ static int srq_sender(int sock)
 	struct end e;
 	int i;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	for (i = 0; i < SRQ_MESSAGES; i++) {
 		uint32_t len = i % 3 ? 40 : 9000;
 

@@ -114,8 +114,7 @@ static int sender_of_many(int sock)
 	struct end e;
 	int i;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	for (i = 0; i < 20000; i++) {
 		die_unless(!post(&e, 0, (uint64_t)i, IBV_WR_RDMA_WRITE_WITH_IMM, 0, 8, 0, SIG));
 		good_wc(e.scq, (uint64_t)i);
@@ -134,8 +133,7 @@ static void test_resize_under_load(void **state)
 	struct ibv_wc wc;
 	pid_t pid = spawn_end(sender_of_many, &sock);
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	while (got < 20000) {
 		while (posted < 20000 && posted - got < 60)
 			die_unless(!post_recv(&e, 0, (uint64_t)posted++, 0, 8));

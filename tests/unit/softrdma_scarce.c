@@ -254,8 +254,7 @@ static int lock_holder(int sock)
 	struct sr_shm_qp *d;
 	char byte = 0;
 
-	end_open(&e, 1, THINGS_SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, THINGS_SIZE, sock);
 	ctx = sr_context(e.ctx);
 	d = sr_qp_find(sr_qp_peer(ctx, sr_qp(e.qp[0]))->seg, e.other.qpn[0]);
 	rlock_acquire(ctx, &d->rx_lock, ctx->self.token);
@@ -309,8 +308,7 @@ static void living_holder_unseen(void)
 	char byte;
 	pid_t pid = spawn_end(lock_holder, &w.sock);
 
-	end_open(&e, 1, THINGS_SIZE);
-	end_connect(&e, w.sock);
+	end_open_connected(&e, 1, THINGS_SIZE, w.sock);
 	die_unless(w.status >= 0 && read(w.sock, &byte, 1) == 1);
 	/* No mapping of his that could tell, and no descriptor for a new one. */
 	p = atomic_exchange(&sr_qp(e.qp[0])->peer, NULL);

@@ -87,8 +87,7 @@ static void fork_in_mid_run(void)
 	int sock, pipefd[2], before;
 	pid_t child, pid = spawn_end(echo, &sock);
 
-	end_open(&e, 1, THINGS_SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, THINGS_SIZE, sock);
 	before = directory_entries(sr_context(e.ctx)->dir);
 	echo_round(&e, 1);
 	die_unless(!pipe(pipefd));

@@ -172,6 +172,12 @@ void end_connect(struct end *e, int sock)
 	meet(sock);
 }
 
+void end_open_connected(struct end *e, int nqp, size_t size, int sock)
+{
+	end_open(e, nqp, size);
+	end_connect(e, sock);
+}
+
 int end_connection(int from)
 {
 	struct sockaddr_in sa;

@@ -48,6 +48,7 @@ void end_open_as(struct end *e, int nqp, size_t size, enum ibv_qp_type type);
 void end_close(struct end *e);
 /* Tells the other end our names and learns its own; moves the QPs to RTS. */
 void end_connect(struct end *e, int sock);
+void end_open_connected(struct end *e, int nqp, size_t size, int sock);
 void end_connect_to(struct end *e, const struct end_name *other);
 void qp_to_init(struct ibv_qp *qp, int access);
 void qp_to_rtr(struct ibv_qp *qp, uint32_t dest, const struct end *e);

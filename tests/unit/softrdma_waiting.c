@@ -98,8 +98,7 @@ static int sleeper(int sock)
 	struct ibv_cq *cq;
 	void *context;
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	die_unless(!ibv_req_notify_cq(e.scq, 0));
 	fill(e.buf, 5000, 1);
 	die_unless(!post(&e, 0, 1, IBV_WR_SEND, 0, 5000, 0, SIG));
@@ -118,8 +117,7 @@ static void test_sleeping_sender(void **state)
 	int sock;
 	pid_t pid = spawn_end(sleeper, &sock);
 
-	end_open(&e, 1, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, 1, SIZE, sock);
 	meet(sock);
 	die_unless(!post_recv(&e, 0, 1, 0, SIZE));
 	expect_wc(e.rcq, 1, IBV_WC_SUCCESS);

@@ -128,8 +128,7 @@ over:
 void pair_begin(int sock, int qps)
 {
 	alarm(45);
-	end_open(&e, qps, SIZE);
-	end_connect(&e, sock);
+	end_open_connected(&e, qps, SIZE, sock);
 }
 
 int pair_over(void)
