@@ -2,19 +2,15 @@
 /* The words of `--external` for enum msg_external. */
 #pragma once
 
-#include <string.h>
-
 #include "protocol/message.h"
-
-static const char *const external_words[] = { [MSG_EXTERNAL_FAIL] = "fail", [MSG_EXTERNAL_ERROR] = "error", [MSG_EXTERNAL_RECONNECT] = "reconnect-listen" };
+#include "protocol/words.h"
 
 /* MSG_EXTERNAL_UNSAID: no such word. */
 static inline uint32_t external_parse(const char *word)
 {
-	for (uint32_t i = MSG_EXTERNAL_FAIL; word && i <= MSG_EXTERNAL_RECONNECT; i++)
-		if (!strcmp(word, external_words[i]))
-			return i;
-	return MSG_EXTERNAL_UNSAID;
+	static const char *const words[] = { [MSG_EXTERNAL_FAIL] = "fail", [MSG_EXTERNAL_ERROR] = "error", [MSG_EXTERNAL_RECONNECT] = "reconnect-listen" };
+
+	return words_find(word, words, MSG_EXTERNAL_RECONNECT);
 }
 
 /* The flag of a request for a policy. */

@@ -2,9 +2,8 @@
 /* The words of `--files` for enum msg_files; and what processes say of the files that they write to, as names of their host. */
 #pragma once
 
-#include <string.h>
-
 #include "protocol/message.h"
+#include "protocol/words.h"
 
 #define FILES_TAG "content"
 
@@ -16,13 +15,10 @@ struct files_holder { /* a value: of each process that has it open for writing, 
 	uint32_t pid, mapped;
 };
 
-static const char *const files_words[] = { [MSG_FILES_RESTORE] = "restore", [MSG_FILES_CHECK] = "check", [MSG_FILES_IGNORE] = "ignore" };
-
 /* MSG_FILES_UNSAID: no such word. */
 static inline uint32_t files_parse(const char *word)
 {
-	for (uint32_t i = MSG_FILES_RESTORE; word && i <= MSG_FILES_IGNORE; i++)
-		if (!strcmp(word, files_words[i]))
-			return i;
-	return MSG_FILES_UNSAID;
+	static const char *const words[] = { [MSG_FILES_RESTORE] = "restore", [MSG_FILES_CHECK] = "check", [MSG_FILES_IGNORE] = "ignore" };
+
+	return words_find(word, words, MSG_FILES_IGNORE);
 }
