@@ -4,29 +4,6 @@
  */
 #include "plugins/verbs/verbs_internal.h"
 
-EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
-{
-	struct shadow_context *c = shadow_context(context);
-	struct shadow_pd *pd;
-
-	VERBS_PASS(ibv_alloc_pd, NULL, context);
-	fermata_device_enter();
-	pd = fermata_alloc(sizeof(*pd));
-	if (!pd)
-		errno = ENOMEM;
-	else
-		pd->real = verbs_backend.ibv_alloc_pd(c->real);
-	if (pd && pd->real) {
-		pd->pub = (struct ibv_pd){ .context = context, .handle = pd->real->handle };
-		verbs_list_add(&c->pds, &pd->link);
-	} else {
-		fermata_free(pd);
-		pd = NULL;
-	}
-	fermata_device_leave();
-	return pd ? &pd->pub : NULL;
-}
-
 static struct shadow_td *shadow_td(struct ibv_td *p)
 {
 	return container_of(p, struct shadow_td, pub);
@@ -45,9 +22,51 @@ static struct ibv_pd *real_parent(struct ibv_context *real, const struct ibv_par
 	return alloc ? alloc(real, &a) : verbs_unsupported();
 }
 
+/* @of: what a parent domain is made of; NULL: an ordinary one. */
+static struct ibv_pd *real_pd(struct shadow_context *c, const struct ibv_parent_domain_init_attr *of)
+{
+	return of ? real_parent(c->real, of) : verbs_backend.ibv_alloc_pd(c->real);
+}
+
+static struct ibv_pd *pd_alloc(struct ibv_context *context, const struct ibv_parent_domain_init_attr *of)
+{
+	struct shadow_context *c = shadow_context(context);
+	struct shadow_pd *pd;
+
+	fermata_device_enter();
+	pd = fermata_alloc(sizeof(*pd));
+	if (!pd)
+		errno = ENOMEM;
+	else
+		pd->real = real_pd(c, of);
+	if (pd && pd->real) {
+		pd->pub = (struct ibv_pd){ .context = context, .handle = pd->real->handle };
+		pd->parent = of != NULL;
+		if (of)
+			pd->of = *of;
+		verbs_list_add(&c->pds, &pd->link);
+	} else {
+		fermata_free(pd);
+		pd = NULL;
+	}
+	fermata_device_leave();
+	return pd ? &pd->pub : NULL;
+}
+
+EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	VERBS_PASS(ibv_alloc_pd, NULL, context);
+	return pd_alloc(context, NULL);
+}
+
+static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
+{
+	return pd_alloc(context, attr);
+}
+
 int verbs_pd_recreate(struct shadow_context *c, struct shadow_pd *pd)
 {
-	pd->real = VERBS_DEVICE(pd->parent ? real_parent(c->real, &pd->of) : verbs_backend.ibv_alloc_pd(c->real));
+	pd->real = VERBS_DEVICE(real_pd(c, pd->parent ? &pd->of : NULL));
 	return pd->real ? 0 : fermata_fail(-errno, "a protection domain on %s cannot be made again (error %d)",
 					   c->device->pub.name, errno);
 }
@@ -66,30 +85,6 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *p)
 	}
 	fermata_device_leave();
 	return r;
-}
-
-static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
-{
-	struct shadow_context *c = shadow_context(context);
-	struct shadow_pd *pd;
-
-	fermata_device_enter();
-	pd = fermata_alloc(sizeof(*pd));
-	if (!pd)
-		errno = ENOMEM;
-	else
-		pd->real = real_parent(c->real, attr);
-	if (pd && pd->real) {
-		pd->pub = (struct ibv_pd){ .context = context, .handle = pd->real->handle };
-		pd->parent = 1;
-		pd->of = *attr;
-		verbs_list_add(&c->pds, &pd->link);
-	} else {
-		fermata_free(pd);
-		pd = NULL;
-	}
-	fermata_device_leave();
-	return pd ? &pd->pub : NULL;
 }
 
 static struct ibv_td *real_domain(struct ibv_context *real, struct ibv_td_init_attr *attr)
