@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A job with which a process stays: launched, brought back, and what is expected of it."""
 import json
-import os
 import re
 import signal
 import sys
 
 sys.dont_write_bytecode = True
-from harness import Failure, Job, main_arguments, run_tests, wait_for  # noqa: E402
+from harness import Failure, Job, main_arguments, run_tests, under_test, wait_for  # noqa: E402
 
 PYTHON = '/usr/bin/python3'
 ON_SIGNAL = ['--on-signal', 'USR1']
@@ -78,12 +77,8 @@ class Protected:
 def make(options, function):
     def test(folder):
         protected = Protected(options, folder)
-        try:
+        with under_test(protected.job):
             return function(protected)
-        except Failure as e:
-            raise Failure(f'{e}\n{protected.job.describe()}') from None
-        finally:
-            protected.job.clean()
     return test
 
 

@@ -5,7 +5,7 @@ import re
 import stat
 from pathlib import Path
 
-from harness import Failure, Job, wait_for
+from harness import Failure, Job, under_test, wait_for
 
 
 class Scene:
@@ -67,10 +67,6 @@ def look(path):
 def make(options, function):
     def test(folder):
         scene = Scene(options, folder)
-        try:
+        with under_test(scene.job):
             return function(scene)
-        except Failure as e:
-            raise Failure(f'{e}\n{scene.job.describe()}') from None
-        finally:
-            scene.job.clean()
     return test

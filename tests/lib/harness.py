@@ -5,6 +5,7 @@ Each test process owns its descendants: it is their subreaper, so that daemons c
 ends all of them, by pid, before it goes. Everything waits for an event, up to a limit; LIMIT is generous because
 the machine may be slow, and is what a hang costs.
 """
+import contextlib
 import ctypes
 import os
 import re
@@ -331,6 +332,18 @@ def describe_process(pid):
                                 capture_output=True, text=True, stdin=subprocess.DEVNULL)
         text += result.stdout[-6000:]
     return text
+
+
+@contextlib.contextmanager
+def under_test(job, *cleans, seed=None):
+    """Around what is done with @job: a failure tells what is to be seen of it, and nothing stays behind."""
+    try:
+        yield
+    except Failure as e:
+        raise Failure(f'{e}\n' + (f'seed {seed}\n' if seed is not None else '') + job.describe()) from None
+    finally:
+        for clean in cleans or (job.clean,):
+            clean()
 
 
 def run_tests(tests, folder, keep=False):

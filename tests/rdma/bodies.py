@@ -3,7 +3,7 @@
 import random
 import time
 
-from harness import Failure, pause
+from harness import pause, under_test
 from pairs import EndedEarly, Pair
 
 SECONDS = 1  # what a run takes without checkpoints
@@ -12,7 +12,7 @@ SECONDS = 1  # what a run takes without checkpoints
 def with_pair(options, argv, body, kind=Pair, **more):
     def test(folder):
         pair = kind(options, folder, argv, **more)
-        try:
+        with under_test(pair.job, pair.clean, seed=options.seed):
             while True:
                 try:
                     return body(pair, random.Random(f'{options.seed}/{argv}/{body.__name__}'))
@@ -20,10 +20,6 @@ def with_pair(options, argv, body, kind=Pair, **more):
                     if pair.scale > 100:
                         raise
                     pair.again()
-        except Failure as e:
-            raise Failure(f'{e}\nseed {options.seed}\n{pair.job.describe()}') from None
-        finally:
-            pair.clean()
     return test
 
 

@@ -11,7 +11,7 @@ from there on the moments follow each other faster.
 import random
 import shutil
 
-from harness import Failure, free_port, wait_for
+from harness import Failure, free_port, under_test, wait_for
 from pairs import EndedEarly, await_restarted, checkpoint_in_run
 from two import Two, end_of_rping, need
 
@@ -144,7 +144,7 @@ class Job(Two):
 def with_job(options, case, body, kind=Job):
     def test(folder):
         job = kind(options, folder, case)
-        try:
+        with under_test(job.job, job.clean, seed=options.seed):
             rng = random.Random(f'{options.seed}/{case.client}/{body.__name__}')
             for _ in range(TRIES - 1):
                 try:
@@ -152,8 +152,4 @@ def with_job(options, case, body, kind=Job):
                 except EndedEarly:
                     job.again()
             return body(job, rng)
-        except Failure as e:
-            raise Failure(f'{e}\nseed {options.seed}\n{job.job.describe()}') from None
-        finally:
-            job.clean()
     return test

@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from harness import Failure, Job, Skip, wait_for
+from harness import Failure, Job, Skip, under_test, wait_for
 import wire
 from two import end_of_rping
 
@@ -78,12 +78,8 @@ class Pair:
 def with_pair(options, body, *argv, **more):
     def test(folder):
         pair = Pair(options, folder, **more)
-        try:
+        with under_test(pair.job, pair.clean):
             return body(pair, *argv)
-        except Failure as e:
-            raise Failure(f'{e}\n{pair.job.describe()}') from None
-        finally:
-            pair.clean()
     return test
 
 

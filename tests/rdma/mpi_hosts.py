@@ -8,7 +8,7 @@ import json
 import random
 from pathlib import Path
 
-from harness import Failure, Job, Skip, pause, wait_for
+from harness import Failure, Job, Skip, pause, under_test, wait_for
 import several
 from sshd import AS_USER, Sshd
 from mpi import OPENIB, OVER_UCX
@@ -152,10 +152,6 @@ def with_cluster(options, body, name, **more):
             cluster = Cluster(options, folder, **more)
         except several.NoHosts as e:
             raise Skip(str(e)) from None
-        try:
+        with under_test(cluster.job, cluster.clean):
             return body(cluster, random.Random(f'{options.seed}/{name}'))
-        except Failure as e:
-            raise Failure(f'{e}\n{cluster.job.describe()}') from None
-        finally:
-            cluster.clean()
     return test

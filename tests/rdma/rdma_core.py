@@ -4,7 +4,7 @@ import gzip
 import re
 from pathlib import Path
 
-from harness import Failure, Skip
+from harness import Failure, Skip, under_test
 from pairs import Pair
 
 PYVERBS = Path('/usr/share/doc/rdma-core/tests')
@@ -53,10 +53,6 @@ def with_tests(options, body, environment={}):
             raise Skip('python3-pyverbs is not installed')
         pair = Pair(options, folder, ['pyverbs'])
         pair.job.env.update(environment)
-        try:
+        with under_test(pair.job, pair.clean):
             return body(pair, ['/usr/bin/python3', unpacked(folder), '-v'])
-        except Failure as e:
-            raise Failure(f'{e}\n{pair.job.describe()}') from None
-        finally:
-            pair.clean()
     return test

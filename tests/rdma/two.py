@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from harness import Failure, Job, Skip, wait_for
+from harness import Failure, Job, Skip, under_test, wait_for
 from pairs import listening
 
 
@@ -69,12 +69,8 @@ class Two:
 def with_two(options, body, under_fermata):
     def test(folder):
         two = Two(options, folder, under_fermata)
-        try:
+        with under_test(two.job, two.clean):
             return body(two)
-        except Failure as e:
-            raise Failure(f'{e}\n{two.job.describe()}') from None
-        finally:
-            two.clean()
     return test
 
 
