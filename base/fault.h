@@ -39,6 +39,7 @@
 	X(CONTENT_IN_COPY, "content-in-copy")                         \
 	X(RESTART_FILES_STAGED, "restart-files-staged")               \
 	X(RESTART_FILES_IN_COMMIT, "restart-files-in-commit")         \
+	X(RESTART_FILES_IN_PLACE, "restart-files-in-place")           \
 	X(TREE_IN_COPY, "tree-in-copy")                               \
 	X(RESTART_TREES_STAGED, "restart-trees-staged")               \
 	X(RESTART_TREES_IN_COMMIT, "restart-trees-in-commit")

@@ -22,6 +22,7 @@ struct restart_file {
 	uint64_t size, dev, ino; /* of what is there */
 	bool touched; /* SAME, but of another time of change */
 	char temp[PATH_MAX + 128], aside[PATH_MAX + 64 + NAME_MAX]; /* "": none */
+	bool in_place; /* it is the file that it was: it keeps its inode */
 	bool put;
 };
 
@@ -50,6 +51,18 @@ bool restart_outside_writes(struct restart *r, restart_outside_judge *judge);
 
 /* restart_files_outside.c: of the files that differ, those that somebody else writes to: refused, or left. 0 or an exit code. */
 int restart_files_check_outside(struct restart *r);
+
+/* restart_files_put.c: the content that the checkpoint has, -1 and said if it is not there; its time of change, 0 or -errno; a name for what was there, free as it is asked for:
+ * @stem, or @stem.2, .. as @make makes it, 0 or -errno. */
+int restart_file_open_saved(struct restart *r, const struct restart_file *f);
+int restart_file_set_times(int fd, const char *path, const struct image_content *c);
+int restart_file_name_aside(struct restart *r, struct restart_file *f, int (*make)(struct restart *r, struct restart_file *f));
+
+/* restart_files_place.c: the three steps of a file that is put back in its place. 0 or an exit code, said. */
+bool restart_file_is_in_place(const struct restart_file *f);
+int restart_file_stage_in_place(struct restart *r, struct restart_file *f);
+int restart_file_put_in_place(struct restart *r, struct restart_file *f);
+void restart_file_undo_in_place(struct restart *r, struct restart_file *f);
 
 /* restart_files_put.c: those that are missing above the file @of. 0 or -errno. */
 int restart_files_make_directories(const char *of);

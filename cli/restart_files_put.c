@@ -8,6 +8,8 @@
  *
  * Invariants: at each moment a file's name leads to all of the old content or to all of the new one, never to nothing that was there; and no
  * content is lost but that of an empty file. A restart that is killed leaves at most copies, which the next one of the job removes.
+ *
+ * A file that is still the one that it was is written to instead (restart_files_place.c): programs know their files by inode, too.
  */
 #include <err.h>
 #include <errno.h>
@@ -72,7 +74,7 @@ static void copy_attributes(const struct restart_file *f, int to)
 	}
 }
 
-static int set_times(int fd, const char *path, const struct image_content *c)
+int restart_file_set_times(int fd, const char *path, const struct image_content *c)
 {
 	const struct timespec t[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = c->mtime_sec, .tv_nsec = c->mtime_nsec } };
 
@@ -106,14 +108,14 @@ static int copy(struct restart *r, struct restart_file *f, int from, int to)
 	if (!err && (fchmod(to, c->mode) < 0 || fsync(to) < 0))
 		err = -errno;
 	if (!err)
-		err = set_times(to, "", c);
+		err = restart_file_set_times(to, "", c);
 	if (err)
 		warnx("%s (%llu bytes) cannot be put back: %s; --files=ignore leaves it as it is", f->path, (unsigned long long)c->size,
 		      strerror(-err));
 	return err ? CLI_CANNOT : 0;
 }
 
-static int open_saved(struct restart *r, const struct restart_file *f)
+int restart_file_open_saved(struct restart *r, const struct restart_file *f)
 {
 	char path[PATH_MAX + NAME_MAX + 2];
 	struct stat st;
@@ -133,8 +135,12 @@ static int open_saved(struct restart *r, const struct restart_file *f)
 
 static int stage(struct restart *r, struct restart_file *f)
 {
-	int from = open_saved(r, f), to, code;
+	int from, to, code;
 
+	f->in_place = restart_file_is_in_place(f);
+	if (f->in_place)
+		return restart_file_stage_in_place(r, f);
+	from = restart_file_open_saved(r, f);
 	if (from < 0)
 		return CLI_DAMAGED;
 	to = open_temp(r, f);
@@ -167,47 +173,57 @@ int restart_files_make_aside(struct restart *r)
 	return files->aside[0] ? 0 : -EEXIST;
 }
 
-/* A second name for what is there: @stem, or @stem.2, .. Where the file system has none: its only one. 0 or -errno. */
-static int rename_aside(struct restart_file *f, const char *stem)
+/* A second name for what is there. Where the file system has none: its only one. */
+static int link_aside(struct restart *r, struct restart_file *f)
 {
-	for (unsigned int i = 1; i < ASIDE_MAX; i++) {
-		int n = i == 1 ? snprintf(f->aside, sizeof(f->aside), "%s", stem) : snprintf(f->aside, sizeof(f->aside), "%s.%u", stem, i);
-
-		if (n >= (int)sizeof(f->aside))
-			return -ENAMETOOLONG;
-		if (!link(f->path, f->aside))
-			return 0;
-		if ((errno == EPERM || errno == ENOTSUP || errno == EMLINK) &&
-		    !renameat2(AT_FDCWD, f->path, AT_FDCWD, f->aside, 1 /* RENAME_NOREPLACE */))
-			return 0;
-		if (errno != EEXIST)
-			break;
-	}
-	f->aside[0] = 0;
+	if (!link(f->path, f->aside))
+		return 0;
+	if ((errno == EPERM || errno == ENOTSUP || errno == EMLINK) && !renameat2(AT_FDCWD, f->path, AT_FDCWD, f->aside, 1 /* RENAME_NOREPLACE */))
+		return 0;
 	return -errno;
 }
 
+static int name_aside(struct restart *r, struct restart_file *f, const char *stem, int (*make)(struct restart *r, struct restart_file *f))
+{
+	int err = -EEXIST;
+
+	for (unsigned int i = 1; i < ASIDE_MAX && err == -EEXIST; i++) {
+		int n = i == 1 ? snprintf(f->aside, sizeof(f->aside), "%s", stem) : snprintf(f->aside, sizeof(f->aside), "%s.%u", stem, i);
+
+		err = n >= (int)sizeof(f->aside) ? -ENAMETOOLONG : make(r, f);
+	}
+	if (err)
+		f->aside[0] = 0;
+	return err;
+}
+
 /* In the job's directory, so that the program finds nothing new in its own; on another file system beside the file. */
-static int keep_aside(struct restart *r, struct restart_file *f)
+int restart_file_name_aside(struct restart *r, struct restart_file *f, int (*make)(struct restart *r, struct restart_file *f))
 {
 	char stem[PATH_MAX + 64];
+	struct stat st;
 	int err = restart_files_make_aside(r);
 
+	if (!err && stat(r->contents->aside, &st) < 0)
+		err = -errno;
+	if (err)
+		return err;
 	snprintf(stem, sizeof(stem), "%s%s", r->contents->aside, strrchr(f->path, '/'));
-	if (!err)
-		err = rename_aside(f, stem);
-	if (err != -EXDEV)
+	err = st.st_dev == f->dev ? name_aside(r, f, stem, make) : -EXDEV;
+	if (err != -EXDEV) /* or of two mounts of one file system */
 		return err;
 	snprintf(stem, sizeof(stem), "%s.fermata-newer", f->path);
-	return rename_aside(f, stem);
+	return name_aside(r, f, stem, make);
 }
 
 static int put(struct restart *r, struct restart_file *f)
 {
 	int err = fault_point(FAULT_RESTART_FILES_IN_COMMIT);
 
+	if (!err && f->in_place)
+		return restart_file_put_in_place(r, f);
 	if (!err && f->state == RESTART_FILE_DIFFERS && f->size)
-		err = keep_aside(r, f);
+		err = restart_file_name_aside(r, f, link_aside);
 	if (!err && rename(f->temp, f->path) < 0)
 		err = -errno;
 	if (err) {
@@ -253,7 +269,9 @@ void restart_files_undo(struct restart *r)
 
 		if (f->temp[0])
 			unlink(f->temp);
-		if (f->aside[0] && !f->put && !access(f->path, F_OK))
+		if (f->in_place)
+			restart_file_undo_in_place(r, f);
+		else if (f->aside[0] && !f->put && !access(f->path, F_OK))
 			unlink(f->aside); /* of the two names */
 		else if (f->aside[0] && rename(f->aside, f->path) < 0)
 			warn("%s could not be made %s again", f->aside, f->path);
@@ -292,7 +310,7 @@ int restart_files_put_back(struct restart *r)
 		if (f->put)
 			say(f);
 		else if (f->state == RESTART_FILE_SAME && f->touched && f->content->kind == IMAGE_CONTENT_SAVED)
-			set_times(-1, f->path, f->content);
+			restart_file_set_times(-1, f->path, f->content);
 	}
 	if (!code && files->aside[0])
 		rmdir(files->aside); /* if nothing is in it: all went beside their files */
