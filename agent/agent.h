@@ -150,7 +150,14 @@ void begun_init(void); /* in the constructor, in front of environment_init */
 void begun_restarted(void); /* while the threads have what they have from `fermata restart`; before environment_restarted */
 bool begun_filter_begin(void); /* before a call that adds a filter; behind one that did not: failed, with the answer */
 void begun_filter_failed(bool noted);
+bool begun_filtered(void); /* it has one: what the program does not call itself may end it */
 int begun_refuse(void); /* before the threads are stopped: 0, or -errno: filters of its own */
+
+/* ---- traced.c ---- */
+int traced_refuse(void); /* before the threads are stopped: 0, or -errno: a process of the job traces this one */
+
+/* ---- wrap_exit.c ---- */
+void exit_foretold(void); /* the process will end without a word */
 
 /* ---- environment.c ---- */
 void environment_init(void); /* in the constructor, before the program could change its environment */

@@ -199,6 +199,14 @@ static void start_plugins(void)
 			log_warn("plugin %s does not start", (*p)->name);
 }
 
+/* Its emulated processor knows no thread but libc's. The checkpoint is refused by the name of what emulates, which is a member, and statically linked. */
+static bool under_valgrind(void)
+{
+	const char *preload = getenv("LD_PRELOAD");
+
+	return preload && strstr(preload, "/vgpreload_");
+}
+
 __attribute__((constructor)) static void agent_main(void)
 {
 	const char *level = getenv("FERMATA_LOG");
@@ -225,6 +233,10 @@ __attribute__((constructor)) static void agent_main(void)
 	r = copy_env(agent.jobdir, sizeof(agent.jobdir), "FERMATA_JOBDIR");
 	if (r == -ENOENT || getenv("FERMATA_APART"))
 		return; /* preloaded without a job, or what begins in ssh's place (exec_remote.c): wrappers pass through */
+	if (under_valgrind()) {
+		log_warn("under valgrind there are no checkpoints: those of the job are refused until process %u has ended", agent.pid);
+		return;
+	}
 	if (!r)
 		r = stop_init();
 	agent.active = true;

@@ -299,6 +299,8 @@ static int take_idle(const struct msg_phase *m, int status)
 	if (!status)
 		status = begun_refuse();
 	if (!status)
+		status = traced_refuse();
+	if (!status)
 		status = stop_threads();
 	if (!status) {
 		agent.checkpoint = m->checkpoint;

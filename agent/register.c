@@ -64,6 +64,8 @@ int agent_register(uint32_t flags)
 	agent.place = welcome->host;
 	agent.with_relay = welcome->flags & MSG_WELCOME_WITH_RELAY;
 	agent.registered = true;
+	if (begun_filtered())
+		link_send(&agent.link, MSG_EXITING, &(struct msg_exiting){ 0 }, sizeof(struct msg_exiting));
 	return 0;
 }
 

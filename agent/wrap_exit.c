@@ -4,7 +4,8 @@
  * moment goes on without it. A fork's child that has not registered yet says nothing: nobody misses it. Our threads hold the link only while they
  * read or write a frame, just as a phase begins; but on a busy machine they may stand there until it is their turn again. A courtesy: where the link stays
  * busy for a second (a signal handler may have interrupted an exec) nothing is said, and at worst a checkpoint fails and can be taken again.
- * Whether it has a child goes with it: one that vfork or posix_spawn has begun connects by itself, perhaps later.
+ * Whether it has a child goes with it: one that vfork or posix_spawn has begun connects by itself, perhaps later. Behind a filter of its own, which may
+ * end who sends something, a process says nothing: it has said so before (begun.c).
  */
 #include <errno.h>
 #include <sys/wait.h>
@@ -31,11 +32,25 @@ static bool take_link(void)
 	return false;
 }
 
+/* One that has yet to register says it then. */
+void exit_foretold(void)
+{
+	const struct msg_exiting m = { 0 };
+
+	fermata_enter();
+	if (take_link()) {
+		if (agent.registered && agent.link.fd >= 0)
+			link_send(&agent.link, MSG_EXITING, &m, sizeof(m));
+		lock_release(&agent.link_lock);
+	}
+	fermata_leave();
+}
+
 static void say_goodbye(void)
 {
 	struct msg_exiting m = { 0 };
 
-	if (!agent.active || !agent.registered || raw_getpid() != (int)agent.pid || agent.link.fd < 0)
+	if (!agent.active || !agent.registered || begun_filtered() || raw_getpid() != (int)agent.pid || agent.link.fd < 0)
 		return;
 	fermata_enter();
 	m.childless = RAW5(SYS_waitid, P_ALL, 0, NULL, WEXITED | WNOHANG | WNOWAIT | __WALL, NULL) == -ECHILD;

@@ -49,17 +49,18 @@ static uint64_t number_behind(const char *text, const char *name)
 	return v;
 }
 
-uint64_t begun_filters(const char *path)
+uint64_t begun_number(const char *path, const char *name)
 {
 	char text[STATUS_SIZE];
-	uint64_t n;
 
-	if (raw_read_file(path, text, sizeof(text)) < 0)
-		return 0;
-	n = number_behind(text, "\nSeccomp_filters:");
-	if (n == UINT64_MAX)
-		n = number_behind(text, "\nSeccomp:") + 1 > 1; /* none, or a mode */
-	return n;
+	return raw_read_file(path, text, sizeof(text)) < 0 ? UINT64_MAX : number_behind(text, name);
+}
+
+uint64_t begun_filters(const char *path)
+{
+	uint64_t n = begun_number(path, "\nSeccomp_filters:");
+
+	return n == UINT64_MAX ? begun_number(path, "\nSeccomp:") + 1 > 1 : n; /* none, or a mode */
 }
 
 void begun_note(struct begun *ret)

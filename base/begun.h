@@ -35,6 +35,8 @@ uint64_t begun_cpus(const uint8_t *mask, size_t length);
 /* Policy, whether children get the normal one, priority; 0: the normal one. */
 uint64_t begun_scheduling(const struct begun_attributes *a);
 int begun_nice(uint32_t tid); /* 0: the caller's */
+/* What stands behind @name, "\nNAME:", in @path, a status of /proc: UINT64_MAX if nothing does. */
+uint64_t begun_number(const char *path, const char *name);
 /* How many filters @path, a status of /proc, tells of; before Linux 5.9 one stands for any number. */
 uint64_t begun_filters(const char *path);
 

@@ -3,7 +3,8 @@
  * Members that say nothing to SUSPEND. An exec hands the connection on, also to a program that the loader does not let the agent into: statically
  * linked, setuid, of another CPU. Such a process is a member that never answers; what it runs is looked at from outside, and the
  * checkpoint is refused by its name long before the time-out. So is one of a process that is stopped, by a signal or a debugger: its agent is, too.
- * Owns nothing.
+ * What is on its way to another host (cli/remote.c) may wait for a process that stands still here, an sshd of the job: that attempt is given up, and another one made when the job has
+ * run for a moment. Owns nothing.
  *
  * What runs under the loader's own name (`ld.so PROGRAM`) has no loader either, hence the look for the agent in its mappings; that
  * a program is only just starting is what SILENT_NS is for.
@@ -13,6 +14,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/sys.h"
@@ -20,6 +22,7 @@
 #include "coordinator/tunnel.h"
 
 #define SILENT_NS 1000000000u
+#define SILENT_REMOTE_NS 3000000000u /* no login that nothing keeps takes as long */
 #define SILENT_CLOSED_NS 5000000000u /* a process that may not be looked at may still have an agent */
 
 static bool program_has_loader(int fd, const Elf64_Ehdr *e)
@@ -73,6 +76,18 @@ static const char *program_closed_fault(pid_t pid, uint64_t silent_ns)
 	return silent_ns >= SILENT_CLOSED_NS ? "does not answer, and may not be looked at (has its file capabilities?)," : NULL;
 }
 
+/* Its tools map the program's libraries, ours too, but run none of it themselves. */
+static bool program_is_valgrind(pid_t pid)
+{
+	char path[64], exe[512];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+	n = readlink(path, exe, sizeof(exe) - 1);
+	exe[n > 0 ? n : 0] = 0;
+	return strstr(exe, "/valgrind/") != NULL;
+}
+
 /* Why no agent can be in what @pid runs; NULL: it can, or that is not to be seen yet. */
 static const char *program_fault(pid_t pid, uint64_t silent_ns)
 {
@@ -90,6 +105,8 @@ static const char *program_fault(pid_t pid, uint64_t silent_ns)
 	else if (!program_has_loader(fd, &e))
 		fault = "is statically linked";
 	close(fd);
+	if (fault && program_is_valgrind(pid))
+		return "runs under valgrind";
 	return fault && !program_has_agent(pid) ? fault : NULL;
 }
 
@@ -113,6 +130,16 @@ static void program_name(pid_t pid, const char *noted, char *ret, size_t size)
 			*p = '?';
 }
 
+/* A command of ours, and a member: it has become nothing that has an agent so far. */
+static bool program_is_remote(pid_t pid)
+{
+	struct stat its, ours;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid);
+	return !stat(path, &its) && !stat("/proc/self/exe", &ours) && its.st_dev == ours.st_dev && its.st_ino == ours.st_ino;
+}
+
 int silent_look(pid_t pid, const char *noted, uint64_t silent_ns, char *ret, size_t size)
 {
 	char name[16], state = raw_process_state(pid);
@@ -127,6 +154,10 @@ int silent_look(pid_t pid, const char *noted, uint64_t silent_ns, char *ret, siz
 		snprintf(ret, size, "(%s) is held by a debugger and cannot take part: let it go on there", name);
 		return -EAGAIN;
 	}
+	if (silent_ns >= SILENT_REMOTE_NS && program_is_remote(pid)) {
+		snprintf(ret, size, "(%s) is on its way to another host by ssh: take the checkpoint when it is there", name);
+		return -EBUSY;
+	}
 	fault = program_fault(pid, silent_ns);
 	if (fault)
 		snprintf(ret, size, "(%s) %s: it cannot be checkpointed, and no checkpoint of the job as long as it runs", name, fault);
@@ -137,8 +168,13 @@ void conduct_silent_looked(struct member *m, int error, const char *text)
 {
 	struct coordinator *c = m->conn->c;
 
-	if (c->state == STATE_SUSPEND && !m->waiting && !m->reported)
-		conduct_fail(c, error, "process %u %s", m->pid, text);
+	char all[sizeof(c->last.text)];
+
+	if (c->state != STATE_SUSPEND || m->waiting || m->reported)
+		return;
+	snprintf(all, sizeof(all), "process %u %s", m->pid, text);
+	if (!conduct_again(c, error == -EAGAIN ? -EPERM : error, all)) /* who is stopped stays so */
+		conduct_fail(c, error, "%s", all);
 }
 
 /* True: it is known by now what keeps it. */
@@ -157,14 +193,31 @@ static bool conduct_look_at(struct member *m, uint64_t silent_ns)
 	return r != 0;
 }
 
+/* One that has connected, and not said what it is: the child of a vfork may be on its way, too. */
+static bool conduct_look_at_half_open(struct conn *k, uint64_t silent_ns)
+{
+	char text[128];
+
+	if (silent_ns < SILENT_REMOTE_NS || !program_is_remote(k->sender))
+		return false;
+	snprintf(text, sizeof(text), "a process that was being created (pid %d) is on its way to another host by ssh: take the checkpoint when it is there", (int)k->sender);
+	if (!conduct_again(k->c, -EBUSY, text))
+		conduct_fail(k->c, -EBUSY, "%s", text);
+	return true;
+}
+
 void conduct_look_at_silent(struct coordinator *c)
 {
 	uint64_t silent_ns = raw_now_ns() - c->state_since_ns;
 	struct member *m;
+	struct conn *k;
 
 	if (c->state != STATE_SUSPEND || silent_ns < SILENT_NS)
 		return;
 	list_each(m, &c->members, node)
 		if (!m->waiting && !m->reported && m->kill_pid > 0 && conduct_look_at(m, silent_ns))
+			return;
+	list_each(k, &c->conns, node)
+		if (k->state <= CONN_OPEN && !k->relay && k->sender > 0 && conduct_look_at_half_open(k, silent_ns))
 			return;
 }

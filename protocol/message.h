@@ -38,7 +38,7 @@ enum msg_type {
 	MSG_NAMES = 20,	   /* agent -> coordinator before its PHASE_DONE: struct msg_names, then entries */
 	MSG_NAMES_REPLY = 21, /* coordinator -> agent before its next PHASE: the same layout, publish entries only */
 	MSG_PROGRESS = 22, /* agent -> coordinator during WRITE: struct msg_progress */
-	MSG_EXITING = 23,  /* agent -> coordinator: the process is about to end normally: struct msg_exiting; of agents in images perhaps nothing */
+	MSG_EXITING = 23,  /* agent -> coordinator: the process is about to end normally, or will without a word: struct msg_exiting; of agents in images perhaps nothing */
 	/* commands */
 	MSG_CHECKPOINT = 48, /* command -> coordinator: struct msg_checkpoint */
 	MSG_CHECKPOINT_RESULT = 49, /* coordinator -> command: struct msg_checkpoint_result */

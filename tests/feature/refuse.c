@@ -16,6 +16,7 @@
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -179,6 +180,19 @@ static int filtered_child(void)
 	return 0;
 }
 
+/* A child that we trace as a debugger would. */
+static int traced_child(void)
+{
+	helper = fork();
+	CHECK(helper >= 0);
+	if (helper == 0)
+		for (;;)
+			pause();
+	CHECK(ptrace(PTRACE_SEIZE, helper, NULL, NULL) == 0);
+	snprintf(what, sizeof(what), "process %d is traced by process %d", helper, getpid());
+	return 0;
+}
+
 static void remove_all(void)
 {
 	if (helper)
@@ -211,6 +225,8 @@ static int make(const char *kind)
 		return filtered_thread();
 	if (strcmp(kind, "filter_child") == 0)
 		return filtered_child();
+	if (strcmp(kind, "traced") == 0)
+		return traced_child();
 	feature_fail("unknown kind %s", kind);
 }
 

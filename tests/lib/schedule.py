@@ -28,13 +28,14 @@ SPECIAL_MODES = {
     'growing': 'bare,rounds',  # nothing of them is under way at any moment
     'memfds': 'bare,rounds',
     'path_descriptors': 'bare,rounds',
+    'sandboxed': 'bare,continue,restart',
     'stdio': ALL_MODES + ',tty,file',
     'verbs_churn': 'continue,restart,rounds,random',  # there is no device without fermata
     'verbs_late': 'continue,restart,rounds,random',
     'verbs_mesh': 'continue,restart,rounds,random',
 }
 REFUSED = {
-    'refuse': ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'thread_notified', 'netlink', 'lease', 'filter_thread', 'filter_child'],
+    'refuse': ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'thread_notified', 'netlink', 'lease', 'filter_thread', 'filter_child', 'traced'],
     'refuse_kernel': ['io_uring', 'userfaultfd', 'perf', 'fanotify', 'pidfd_gone', 'pidfd_foreign', 'sealed_map'],
 }
 # Kept by an IPC namespace: without one a restart refuses them, and so messages under way that bear the pid of another process.
@@ -115,6 +116,7 @@ def feature_items(stage):
         for identity, names, less in ('container', CONTAINED, CONTAINED_MODES), ('descriptors', DESCRIPTORS, 'rounds'):
             if name in names:
                 items.append(Item('feature', [driver, '--modes', less, program], identity))
+    items.append(Item('feature', [stage.top / 'tests/programs/test-programs', '--short']))
     return items
 
 
@@ -150,7 +152,8 @@ def long_items(stage):
 
 def program_items(stage):
     return [Item('rdma', [stage.top / 'tests/rdma/test-ucx', '--long'], exclusive=True, limit=3600),
-            *script_items(stage, 'rdma', 'programs-*')]
+            *script_items(stage, 'rdma', 'programs-*'),
+            Item('programs', [stage.top / 'tests/programs/test-programs'], limit=3 * 3600)]
 
 
 def peers_items(stage):
