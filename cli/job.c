@@ -4,10 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/log.h"
 #include "cli/cli.h"
 #include "coordinator/rundir.h"
+
+#define JOB_BEGIN_NAPS 200 /* of 10 ms, for a coordinator that has only begun */
 
 struct running {
 	size_t count;
@@ -50,30 +53,52 @@ static int job_choose(const char *name, struct job *ret)
 	return 0;
 }
 
-static int job_open(struct job *job)
+/* 0, -EBADMSG: not the coordinator's key, or -errno, of *@ret_what. */
+static int job_dial(struct job *job, const char **ret_what)
 {
 	char path[JOB_PATH_MAX + 8];
 	uint8_t key[PROTOCOL_KEY_SIZE];
 	int r;
 
-	job->link = (struct link){ .fd = -EBADF };
+	*ret_what = "key";
 	snprintf(path, sizeof(path), "%s/key", job->jobdir);
 	r = link_read_key(path, key);
-	if (r < 0) {
-		log_error("job %s: key %s: %s%s", job->name, path, strerror(-r),
-			  r == -EPERM ? " (it must be a file of your own with mode 0600)" : "");
+	if (r < 0)
 		return r;
-	}
+	*ret_what = "sock";
 	snprintf(path, sizeof(path), "%s/sock", job->jobdir);
 	r = link_dial(path);
-	if (r >= 0)
-		r = link_open(&job->link, r, key);
-	if (r == -EACCES)
-		log_error("job %s: wrong job key: %s/key is not the one that its coordinator started with", job->name,
-			  job->jobdir);
+	if (r < 0)
+		return r;
+	r = link_open(&job->link, r, key);
+	return r == -EACCES ? -EBADMSG : r;
+}
+
+/* The coordinator has taken the directory over, and not come to what we look for in it. */
+static bool job_begins(int r)
+{
+	return r == -ENOENT || r == -EINVAL || r == -ECONNREFUSED;
+}
+
+static int job_open(struct job *job)
+{
+	const struct timespec nap = { .tv_nsec = 10000000 };
+	const char *what;
+	int r;
+
+	job->link = (struct link){ .fd = -EBADF };
+	r = job_dial(job, &what);
+	for (unsigned int i = 0; i < JOB_BEGIN_NAPS && job_begins(r); i++) {
+		nanosleep(&nap, NULL);
+		r = job_dial(job, &what);
+	}
+	if (r == -EBADMSG)
+		log_error("job %s: wrong job key: %s/key is not the one that its coordinator started with", job->name, job->jobdir);
+	else if (r < 0 && !strcmp(what, "key"))
+		log_error("job %s: key %s/key: %s%s", job->name, job->jobdir, strerror(-r), r == -EPERM ? " (it must be a file of your own with mode 0600)" : "");
 	else if (r < 0)
-		log_error("job %s: its coordinator does not answer at %s: %s", job->name, path, strerror(-r));
-	return r;
+		log_error("job %s: its coordinator does not answer at %s/sock: %s", job->name, job->jobdir, strerror(-r));
+	return r == -EBADMSG ? -EACCES : r;
 }
 
 int job_connect(const char *name, struct job *ret)
