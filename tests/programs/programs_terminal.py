@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Programs on terminals of their own, and programs that look into others: vim and top inside tmux, gdb, valgrind."""
+from recipe import Recipe
+
+# tmux's server is a daemon; a shell, vim and top have a pseudo-terminal each. What they show is waited for before the next key.
+TMUX = r'''
+export TERM=screen SHELL=/bin/bash
+t() { tmux -S "$SOCKETS/t" -f /dev/null "$@"; }
+shows() { for ((n = 0; n < 600; n++)); do t capture-pane -p -t "$1" | grep -q -- "$2" && return; sleep 0.02; done; echo "$1 does not show $2"; t capture-pane -p -t "$1"; exit 1; }
+t new-session -d -s s -x 100 -y 30 'bash --norc --noprofile'
+shows s '^bash'
+t send-keys -t s 'PS1="ready> "; cd /' Enter
+shows s '^ready>'
+t new-window -t s -n edit "vim -u NONE -N -n text"
+shows s:edit '~'
+for ((line = 1; line <= 12; line++)); do
+    t send-keys -t s:edit G o "line $line of the text" Escape
+    shows s:edit "line $line of the text"
+done
+t send-keys -t s:edit ':%s/line/row/g' Enter ':set ruler' Enter gg
+shows s:edit 'row 12 of the text'
+t new-window -t s -n look 'top -d 0.2'
+shows s:look 'load average'
+t resize-window -t s:look -x 90 -y 25
+t send-keys -t s:look c
+shows s:look 'COMMAND'
+t send-keys -t s:look q
+for ((i = 1; i <= 10; i++)); do
+    t send-keys -t s:0 "echo \$((6 * $i)) answer-\$((7 * $i))" Enter
+    shows s:0 "answer-$((7 * i))"
+done
+t send-keys -t s:0 'cat' Enter; t send-keys -t s:0 'through the terminal' Enter
+shows s:0 'through the terminal'
+t send-keys -t s:0 C-c; t send-keys -t s:0 'echo "status $?"' Enter
+shows s:0 'status 130'
+t send-keys -t s:edit ':wq' Enter
+for ((n = 0; n < 600; n++)); do t list-windows -t s | grep -q edit || break; sleep 0.02; done
+t capture-pane -p -t s:0 | grep -v '^$'
+t kill-server
+cat text
+'''
+
+LOOP = r'''
+#include <stdio.h>
+static int work(int n) { int sum = 0; for (int i = 0; i < 20000; i++) sum = (sum * 31 + i * n) % 10007; return sum; }
+int main(void) { long total = 0; for (int n = 0; n < 3000; n++) total += work(n); printf("total %ld\n", total); return 0; }
+'''
+
+PROGRAMS = [
+    Recipe('tmux-vim-top', TMUX, needs=['tmux', 'vim', 'top'], inputs={'text': 'first\n'}, files=['text']),
+    Recipe('gdb', 'gdb -nx -batch -x commands ./loop 2>&1 | grep -v "^\\[\\|^Using host\\|process "', needs=['gdb', 'gcc'], inputs={
+        'loop.c': LOOP, 'commands': 'set debuginfod enabled off\nset disable-randomization off\nbreak work if n % 300 == 299\ncommands\nsilent\nprintf "at %d\\n", n\ncontinue\nend\nrun\n'},
+        prepare='gcc -g -O1 -fno-inline loop.c -o loop', refused='is traced by process|is held by a debugger'),
+    Recipe('valgrind', 'valgrind -q --error-exitcode=9 ./loop', needs=['valgrind', 'gcc'], inputs={'loop.c': LOOP}, prepare='gcc -g -O1 loop.c -o loop', refused='runs under valgrind'),
+]
