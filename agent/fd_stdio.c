@@ -7,6 +7,9 @@
  *   another number of a terminal	 the first of its streams 0, 2, 1 that is a terminal
  *   another number of a pipe or socket  the stream that the description was, here or in another process
  *
+ * A terminal takes its settings (termios) along if they are the job's: at the checkpoint its foreground is, and at the restart that is ours
+ * to give (cli/restart_session.c). They are set at the end, when nothing can fail any more: a terminal is shared with whoever reads the reason.
+ *
  * Owns the inherited descriptors from RECREATE to the end of the restart. A terminal is re-attached by each process
  * for itself; any other such description has a leader, and the others take it from there.
  */
@@ -15,8 +18,10 @@
 #include <asm/termbits.h>
 #include <asm/ioctls.h>
 #include <errno.h>
+#include <string.h>
 
 #include "base/fdpass.h"
+#include "base/log.h"
 #include "base/macro.h"
 #include "base/sys.h"
 
@@ -25,10 +30,13 @@ struct fd_stdio_record {
 	uint32_t stdio_mask; /* bit N: it was descriptor N of some process of the job */
 	uint32_t type;	     /* S_IFMT bits */
 	char link[64];	     /* what /proc/self/fd showed, cut; for inspection */
+	uint32_t has_settings;
+	struct termios2 settings;
 };
-_Static_assert(sizeof(struct fd_stdio_record) == 72, "fd_stdio_record");
+_Static_assert(sizeof(struct fd_stdio_record) == 120, "fd_stdio_record");
 
 static int inherited[3] = { -EBADF, -EBADF, -EBADF };
+static bool may_set; /* the new terminal's settings */
 
 static int is_terminal(int fd)
 {
@@ -55,12 +63,41 @@ int fd_stdio_take_over(struct fd_entry *e)
 	return 0;
 }
 
+static uint32_t parent_of(uint32_t pid)
+{
+	char path[32], buf[512], *p;
+	uint32_t parent = 0;
+
+	fm_format(path, sizeof(path), "/proc/%u/stat", pid);
+	if (raw_read_file(path, buf, sizeof(buf)) < 0 || !(p = strrchr(buf, ')')))
+		return 0;
+	for (p += 4; *p >= '0' && *p <= '9'; p++)
+		parent = parent * 10 + (uint32_t)(*p - '0');
+	return parent;
+}
+
+/*
+ * Our group is the terminal's foreground, or one that was made below us, as a shell makes it; or no session of ours has the terminal. In the background
+ * its settings are those of somebody else, of the shell that began the job for one.
+ */
+static bool has_foreground(int terminal)
+{
+	uint32_t group, pid;
+
+	if (raw_ioctl(terminal, TIOCGPGRP, &group) < 0 || (long)group == RAW1(SYS_getpgid, 0))
+		return true;
+	for (pid = group; pid > 1 && pid != fermata_pid(); pid = parent_of(pid))
+		;
+	return pid == fermata_pid();
+}
+
 int fd_stdio_dump(const struct fd_entry *e, struct fermata_sink *sink)
 {
 	struct fd_stdio_record r = { .stdio_mask = e->stdio_mask, .type = e->desc.st.st_mode & S_IFMT };
 
 	for (size_t i = 0; i < sizeof(r.link) - 1 && e->desc.link[i]; i++)
 		r.link[i] = e->desc.link[i];
+	r.has_settings = r.type == S_IFCHR && has_foreground(e->desc.fd) && raw_ioctl(e->desc.fd, TCGETS2, &r.settings) == 0;
 	return fermata_sink_write(sink, &r, sizeof(r));
 }
 
@@ -76,6 +113,7 @@ int fd_stdio_inherit(const struct image_restart *r, int above)
 			return fermata_fail(to, "cannot keep stream %u of the restart (errno %d)", (unsigned int)i, -to);
 		inherited[i] = to;
 	}
+	may_set = r->terminal;
 	for (size_t i = 0; i < ARRAY_SIZE(inherited); i++)
 		if ((int)r->stdio[i] >= 0)
 			raw_close((int)r->stdio[i]);
@@ -109,8 +147,23 @@ int fd_stdio_pick(const struct fd_entry *e, int fd)
 	return fermata_fail(-ENOTTY, "fd %d was the terminal %s: restart from a terminal", fd, e->desc.link);
 }
 
+/* What is no terminal now refuses. */
+static void set_terminal(const struct fd_entry *e)
+{
+	const struct fd_stdio_record *r = (const void *)e->record.data;
+
+	if (e->record.len < sizeof(*r) || !r->has_settings) /* of a version before it had them */
+		return;
+	for (uint32_t i = 0; i < e->fd_count; i++)
+		raw_ioctl(e->fds[i].fd, TCSETS2, (void *)&r->settings);
+}
+
 void fd_stdio_done(void)
 {
+	for (uint32_t i = 0; i < fd_table.count && may_set; i++)
+		if (!fd_table.entries[i]->plugin && fd_entry_led(fd_table.entries[i]))
+			set_terminal(fd_table.entries[i]);
+	may_set = false;
 	for (size_t i = 0; i < ARRAY_SIZE(inherited); i++) {
 		if (inherited[i] >= 0)
 			raw_close(inherited[i]);

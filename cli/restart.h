@@ -86,6 +86,7 @@ struct restart {
 	bool conducted; /* by a restart of several hosts (restart_hosts.c), who says what concerns them all */
 	int orders_fd;	 /* conducted: signals to be passed on, a byte each; its end is the restart's, and the job's. -1: none */
 	bool background; /* conducted, and the terminal is another's */
+	bool sets_terminal; /* its settings are the job's from now on */
 	const char *part; /* --part, or NULL: all processes */
 	size_t parts, part_rank; /* there can be so many parts; which one of them this is. 0: it is the whole job */
 	const char *files; /* --files, or NULL */

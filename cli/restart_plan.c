@@ -329,6 +329,7 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 		.capsule = r->capsule,
 		.init = (uint32_t)r->init,
 		.part = r->part != NULL,
+		.terminal = r->sets_terminal,
 		.pause = restart_is_paused(r, p->process.pid),
 		.outputs_at_end = restart_files_restores(r),
 	};

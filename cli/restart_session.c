@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/macro.h"
 #include "cli/cli.h"
 #include "cli/protect.h"
 #include "cli/restart.h"
@@ -62,6 +63,20 @@ static void give_terminal(struct session *s)
 		return;
 	s->has_terminal = true;
 	tell_init(s, CAPSULE_FOREGROUND, 0, 0);
+}
+
+/* The first of our streams that is one, in the order of agent/fd_stdio.c. What no session of ours has is nobody's. */
+static bool may_set_terminal(const struct restart *r)
+{
+	static const int order[] = { STDIN_FILENO, STDERR_FILENO, STDOUT_FILENO };
+	pid_t group;
+
+	for (size_t i = 0; i < ARRAY_SIZE(order); i++)
+		if (isatty(order[i])) {
+			group = tcgetpgrp(order[i]);
+			return !r->background && (group < 0 || group == getpgrp());
+		}
+	return false;
 }
 
 static void take_terminal(struct session *s)
@@ -367,6 +382,7 @@ int restart_run(struct restart *r)
 	}
 	for (size_t i = 0; i < r->count; i++)
 		s.roots += !r->processes[i].parent;
+	r->sets_terminal = may_set_terminal(r);
 	if (isatty(STDERR_FILENO) && !r->conducted)
 		fprintf(stderr, "fermata: job %s: %zu process%s, %.1f MiB from %s\n", r->job, r->count, r->count == 1 ? "" : "es",
 			(double)r->memory / 1048576.0, r->checkpoint);

@@ -235,7 +235,8 @@ struct image_restart {
 	uint64_t vdso_start;   /* where the kernel's is in this life */
 	uint32_t capsule;      /* 1: the job has namespaces of its own, IPC among them */
 	uint32_t init;	       /* the pid, as the job sees it, of the process that has its shared memory open */
-	uint32_t part, reserved; /* 1: other processes of its host may be brought back elsewhere (--part) */
+	uint32_t part;	       /* 1: other processes of its host may be brought back elsewhere (--part) */
+	uint32_t terminal;     /* 1: the settings of the terminal among stdio are the job's to set */
 };
 
 /* Widths are the format: a change here is a new field at an end, or a new version. */

@@ -30,6 +30,7 @@ SPECIAL_MODES = {
     'path_descriptors': 'bare,rounds',
     'sandboxed': 'bare,continue,restart',
     'stdio': ALL_MODES + ',tty,file',
+    'terminal': 'tty',
     'verbs_churn': 'continue,restart,rounds,random',  # there is no device without fermata
     'verbs_late': 'continue,restart,rounds,random',
     'verbs_mesh': 'continue,restart,rounds,random',
