@@ -4,7 +4,7 @@
  * connection that is being set up. The job goes on, and a moment later everything is tried once more, from SUSPEND. Owns coordinator.attempts, how many
  * there were since IDLE, and retry_timer in AGAIN.
  *
- * -EBUSY is that of a process on its way to another host (conduct_silent.c), which may be served by a process that stands still: after a second, in which a login can end.
+ * -EINPROGRESS is that of a process on its way to another host (conduct_silent.c), which may be served by a process that stands still: after a second, in which a login can end.
  *
  * After 10, 20, 40, .. 320 ms: a reader that is only to be scheduled has read in ten, one on a busy machine in some hundreds. What is there after the
  * 7th, 0.6 s later, is no affair of a moment, and each attempt makes the job stand for as long as a phase or two take. Each request has its own count
@@ -97,9 +97,9 @@ void conduct_request(struct coordinator *c)
 bool conduct_again(struct coordinator *c, int error, const char *text)
 {
 	uint32_t doublings = c->attempts - 1 < AGAIN_DOUBLINGS ? c->attempts - 1 : AGAIN_DOUBLINGS;
-	uint32_t ms = error == -EBUSY ? AGAIN_BUSY_MS : AGAIN_MS << doublings;
+	uint32_t ms = error == -EINPROGRESS ? AGAIN_BUSY_MS : AGAIN_MS << doublings;
 
-	if ((error != -EAGAIN && error != -EBUSY) || !conduct_is_checkpoint(c->state) || !command_waits(c, ATTEMPTS_MAX))
+	if ((error != -EAGAIN && error != -EINPROGRESS) || !conduct_is_checkpoint(c->state) || !command_waits(c, ATTEMPTS_MAX))
 		return false;
 	log_warn("attempt %u refused in %s: %s; another one in %u ms", c->attempts, conduct_state_name(c->state), text, ms);
 	conduct_take_back(c, STATE_AGAIN, error, text);

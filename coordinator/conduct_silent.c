@@ -156,7 +156,7 @@ int silent_look(pid_t pid, const char *noted, uint64_t silent_ns, char *ret, siz
 	}
 	if (silent_ns >= SILENT_REMOTE_NS && program_is_remote(pid)) {
 		snprintf(ret, size, "(%s) is on its way to another host by ssh: take the checkpoint when it is there", name);
-		return -EBUSY;
+		return -EINPROGRESS;
 	}
 	fault = program_fault(pid, silent_ns);
 	if (fault)
@@ -201,8 +201,8 @@ static bool conduct_look_at_half_open(struct conn *k, uint64_t silent_ns)
 	if (silent_ns < SILENT_REMOTE_NS || !program_is_remote(k->sender))
 		return false;
 	snprintf(text, sizeof(text), "a process that was being created (pid %d) is on its way to another host by ssh: take the checkpoint when it is there", (int)k->sender);
-	if (!conduct_again(k->c, -EBUSY, text))
-		conduct_fail(k->c, -EBUSY, "%s", text);
+	if (!conduct_again(k->c, -EINPROGRESS, text))
+		conduct_fail(k->c, -EINPROGRESS, "%s", text);
 	return true;
 }
 
