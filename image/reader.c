@@ -356,6 +356,8 @@ struct image *image_free(struct image *i)
 	free(i->notes);
 	free(i->threads);
 	free(i->mappings);
+	free(i->moved_paths);
+	free(i->moved_texts);
 	free(i->name);
 	free(i);
 	return NULL;

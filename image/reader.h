@@ -69,6 +69,12 @@ const struct image_sigaction *image_get_signals(const struct image *i);
 const struct image_cpu *image_get_cpu(const struct image *i);
 const struct image_host *image_get_host(const struct image *i);
 const Elf64_Phdr *image_get_segments(const struct image *i, size_t *ret_count); /* PT_LOADs only */
+/*
+ * From now on every path of @i is told as what @map makes of it: of its program, its directory, mapped files and contents of files. The notes of resources stay as they
+ * are. Once an image. 0, or -errno and @ret_error.
+ */
+struct path_map;
+int image_map_paths(struct image *i, const struct path_map *map, struct image_error *ret_error);
 /* The vendor notes one by one: true and the next, or false. Begin with *@cursor = 0. */
 bool image_next_note(const struct image *i, size_t *cursor, struct image_note_view *ret);
 

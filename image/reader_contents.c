@@ -34,7 +34,7 @@ bool image_read_contents(struct image *i, const struct image_note_view *n)
 	entries = (uint64_t)head->count * head->entry_size;
 	if (entries > n->length - sizeof(*head) || head->texts_length > n->length - sizeof(*head) - entries || !head->texts_length)
 		return false;
-	i->contents = (const uint8_t *)(head + 1);
+	i->contents = (uint8_t *)(uintptr_t)(head + 1);
 	i->content_size = head->entry_size;
 	i->content_count = head->count;
 	i->content_texts = (const char *)i->contents + entries;

@@ -33,13 +33,15 @@ struct image {
 	struct image_mapping *mappings;
 	size_t mapping_count;
 	const char *paths;
+	char *moved_paths; /* NULL: @paths lies in a note */
 	uint64_t paths_length;
 	struct image_sigaction signals[64];
 	const struct image_sysv *sysv;
 	size_t sysv_count;
-	const uint8_t *contents; /* entries of content_size bytes */
+	uint8_t *contents; /* entries of content_size bytes, in the copy of the note */
 	size_t content_count, content_size;
 	const char *content_texts;
+	char *moved_texts; /* NULL: @content_texts lies in a note */
 	uint64_t content_texts_length;
 	struct image_cpu cpu;
 	struct image_host host;
