@@ -141,6 +141,11 @@ const void *records_plain(const char *plugin, size_t *ret_len);
 /* ---- restart.c ---- */
 void agent_restarted(void); /* the checkpoint thread comes back to life; never fails silently */
 
+/* ---- moved.c ---- fermata_path_now() in a restart */
+int moved_restarted(void); /* while the restorer's pages are there: 0 or -ENOMEM */
+void moved_end(void);
+int moved_in_place(char *path, size_t size); /* of what is kept: once a restart. 0 or -ENAMETOOLONG */
+
 /* ---- host.c ---- */
 void host_init(void);	   /* in the constructor, in front of environment_init */
 void host_restarted(void); /* before the coordinator is met */
@@ -163,6 +168,8 @@ void exit_foretold(void); /* the process will end without a word */
 void environment_init(void); /* in the constructor, before the program could change its environment */
 void environment_restarted(void);
 char *environment_entry(char *entry); /* as a program that is begun now has to get it */
+/* The same of LD_PRELOAD, in @buf, if our library has to be put in front, or in another place. */
+char *environment_preload(char *entry, char *buf, size_t size);
 const char *environment_find(const char *name); /* the program's entry, or, if it has removed that, the one that it began with; NULL */
 const char *environment_host(void);   /* the entries that every such program has to have */
 const char *environment_begun(void);
@@ -194,6 +201,7 @@ bool fd_is_reserved(int fd);
 
 /* ---- wrap_inotify.c ---- */
 void wrap_inotify_forked(void);
+int wrap_inotify_restarted(void); /* its paths are those of this life: 0 or -errno */
 
 /* ---- wrap_timer.c ---- */
 bool wrap_timer_any(void); /* the program has made one */

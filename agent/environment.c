@@ -3,7 +3,7 @@
  * The job in the environment of programs that are begun after a restart: its directory and its RDMA device are those of this life, while the program's own
  * environment is of the former one. The wrappers of exec put them in place of what the program hands on, which is often a copy of its own (shells, python). What libc begins
  * by itself (system, popen) gets environ: there they are written over the former ones, where these still lie as the kernel had laid them on the stack, and are as
- * long. Entries that the program has made since are its own: it may free them.
+ * long. Entries that the program has made since are its own: it may free them. If our library has moved (fermata restart --map), the entries that lead to it do likewise.
  *
  * Of which host of the job they are (host.c), and what the job was begun with (begun.c), is put in its place in any life.
  *
@@ -17,17 +17,23 @@
 #include "base/begun.h"
 #include "base/host_id.h"
 
-#define ROOM (16 + sizeof(agent.jobdir))
+#define ROOM (16 + sizeof(agent.libdir))
+#define PRELOAD "LD_PRELOAD="
+#define PRELOAD_MAX 4096
 
-enum { JOBDIR, RDMA, HOST, BEGUN };
+enum { JOBDIR, RDMA, LIBDIR, HOST, BEGUN };
 
 static struct entry {
 	const char *name; /* with its = */
 	char now[ROOM];
 	char *first; /* where the kernel laid it; NULL: there was none */
 	size_t length;
-} entries[] = { { .name = "FERMATA_JOBDIR=" }, { .name = "FERMATA_RDMA=" }, { .name = HOST_ID_VARIABLE }, { .name = BEGUN_VARIABLE } };
+} entries[] = { { .name = "FERMATA_JOBDIR=" }, { .name = "FERMATA_RDMA=" }, { .name = "FERMATA_LIBDIR=" }, { .name = HOST_ID_VARIABLE }, { .name = BEGUN_VARIABLE } };
 
+static char *preload; /* the kernel's LD_PRELOAD, or ours in its place; NULL: there was none */
+static bool lib_moved; /* since this program was begun: its entries that name our library are not true any more */
+
+_Static_assert(ROOM >= 16 + sizeof(agent.jobdir), "FERMATA_JOBDIR");
 _Static_assert(ROOM >= HOST_ID_ENTRY && ROOM >= BEGUN_ENTRY, "FERMATA_HOST, FERMATA_BEGUN");
 
 static char *const *initial; /* what the kernel has laid: still there when the program clears its environment */
@@ -63,6 +69,10 @@ void environment_init(void)
 				e->first = *at;
 				e->length = strlen(*at);
 			}
+	for (char **at = environ; at && *at && !preload; at++)
+		if (!strncmp(*at, PRELOAD, sizeof(PRELOAD) - 1))
+			preload = *at;
+	fm_format(entries[LIBDIR].now, ROOM, "%s%s", entries[LIBDIR].name, agent.libdir);
 	note_host();
 }
 
@@ -81,9 +91,57 @@ const char *environment_find(const char *name)
 char *environment_entry(char *entry)
 {
 	for (struct entry *e = entries; e < entries + ARRAY_SIZE(entries); e++)
-		if ((agent.generation || e >= &entries[HOST]) && is_of(entry, e))
+		if ((e == &entries[LIBDIR] ? lib_moved : agent.generation || e >= &entries[HOST]) && is_of(entry, e))
 			return e->now;
 	return entry;
+}
+
+/* Ours, then what else there is: the loader takes the list apart at spaces and colons. */
+static void build_preload(const char *list, char *buf, size_t size)
+{
+	size_t at = fm_format(buf, size, PRELOAD "%s/libfermata.so", agent.libdir), n;
+
+	for (; *list && at < size; list += n) {
+		list += strspn(list, " :");
+		n = strcspn(list, " :");
+		if (n && !memmem(list, n, "libfermata.so", sizeof("libfermata.so") - 1))
+			at += fm_format(buf + at, size - at, ":%.*s", (int)n, list);
+	}
+}
+
+char *environment_preload(char *entry, char *buf, size_t size)
+{
+	if (strncmp(entry, PRELOAD, sizeof(PRELOAD) - 1) || (strstr(entry, "libfermata.so") && !lib_moved))
+		return entry;
+	build_preload(entry + sizeof(PRELOAD) - 1, buf, size);
+	return buf;
+}
+
+/* In the program's list, where that still leads to @of. */
+static void replace(const char *of, char *by)
+{
+	extern char **environ;
+
+	for (char **at = environ; of && at && *at; at++)
+		if (*at == of)
+			*at = by;
+}
+
+/* Other than the rest these may be longer than they were. */
+static void move_library(void)
+{
+	char text[PRELOAD_MAX], *now;
+
+	if (strpbrk(agent.libdir, " :"))
+		log_warn("%s: the loader cannot preload a file with a space or colon in its path: what this process begins will be outside of the job", agent.libdir);
+	replace(entries[LIBDIR].first, entries[LIBDIR].now);
+	entries[LIBDIR].first = NULL;
+	if (!preload || !strstr(preload, "libfermata.so"))
+		return;
+	build_preload(preload + sizeof(PRELOAD) - 1, text, sizeof(text));
+	now = arena_strdup(&agent_arena, text);
+	replace(preload, now ? now : preload);
+	preload = now ? now : preload;
 }
 
 const char *environment_host(void)
@@ -98,6 +156,14 @@ const char *environment_begun(void)
 
 void environment_restarted(void)
 {
+	char libdir[ROOM];
+
+	fm_format(libdir, ROOM, "%s%s", entries[LIBDIR].name, agent.libdir);
+	if (strcmp(libdir, entries[LIBDIR].now)) {
+		lib_moved = true;
+		memcpy(entries[LIBDIR].now, libdir, strlen(libdir) + 1);
+		move_library();
+	}
 	fm_format(entries[JOBDIR].now, ROOM, "%s%s", entries[JOBDIR].name, agent.jobdir);
 	fm_format(entries[RDMA].now, ROOM, "%s%s", entries[RDMA].name, agent.rdma);
 	note_host();

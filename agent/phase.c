@@ -183,6 +183,7 @@ static void restart_done(void)
 		if ((*p)->restarted)
 			(*p)->restarted();
 	sysv_restarted();
+	moved_end();
 	limits_restarted();
 	records_free();
 	names_clear();

@@ -28,6 +28,11 @@ int fermata_outputs_at_end(void)
 	return agent.restart.outputs_at_end != 0;
 }
 
+const char *fermata_libdir(void)
+{
+	return agent.libdir;
+}
+
 uint32_t fermata_pid(void)
 {
 	return agent.pid;

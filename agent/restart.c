@@ -3,7 +3,7 @@
  * The checkpoint thread comes back to life in a process that the restorer has rebuilt. Memory is as it was in WRITE: every
  * thread stopped, link and device descriptors as numbers that mean nothing any more. In this order:
  *
- *   1. wait until each thread has arrived in the agent: the restorer's pages hold no running thread then; unmap them
+ *   1. wait until each thread has arrived in the agent: the restorer's pages hold no running thread then; take from them what has moved, unmap them
  *   2. queue the signals that waited for the process (each thread has queued those that waited for it)
  *   3. connect to the new coordinator, register as restarted
  *   4. serve its phases, as always
@@ -41,6 +41,21 @@ static int connect_again(void)
 	return r < 0 ? r : agent_register(MSG_REGISTER_RESTARTED);
 }
 
+/* What is kept of paths: plugins ask for those of their records. */
+static void take_moved(void)
+{
+	int r = moved_restarted();
+
+	if (!r)
+		r = moved_in_place(agent.libdir, sizeof(agent.libdir));
+	if (!r)
+		r = wrap_inotify_restarted();
+	if (!r)
+		return;
+	log_error("process %u cannot take in what has moved (errno %d)", agent.pid, -r);
+	raw_exit_group(5);
+}
+
 void agent_restarted(void)
 {
 	struct image_restart *r = &agent.restart;
@@ -55,6 +70,7 @@ void agent_restarted(void)
 	vdso_restarted(r->vdso_start);
 	lazy_restarted();
 	stop_await_restarted();
+	take_moved();
 	raw_munmap((void *)r->hole_start, r->hole_end - r->hole_start);
 	raw_close((int)r->image_fd);
 	r->image_fd = UINT32_MAX;

@@ -42,6 +42,11 @@ static const char *find(char *const *env, const char *name)
 	return NULL;
 }
 
+static char *entry_of(char *entry, char *preload, size_t size)
+{
+	return environment_preload(environment_entry(entry), preload, size);
+}
+
 /*
  * @out has room for count(env) + EXTRA. LD_PRELOAD is put back only where it is absent: a program that sets its own keeps it, with ours
  * in front (@preload is room for that).
@@ -54,19 +59,14 @@ static void make_env(char *const *env, char **out, char *preload, size_t preload
 		if (!strncmp(*env, "FERMATA_FD=", 11) || !strncmp(*env, "FERMATA_UNDO=", 13) || !strncmp(*env, HOST_ID_VARIABLE, sizeof(HOST_ID_VARIABLE) - 1) ||
 		    !strncmp(*env, BEGUN_VARIABLE, sizeof(BEGUN_VARIABLE) - 1))
 			continue;
-		if (!strncmp(*env, "LD_PRELOAD=", 11) && !strstr(*env, "libfermata.so")) {
-			fm_format(preload, preload_size, "LD_PRELOAD=%s/libfermata.so:%s", agent.libdir, *env + 11);
-			out[n++] = preload;
-			continue;
-		}
-		out[n++] = environment_entry(*env);
+		out[n++] = entry_of(*env, preload, preload_size);
 	}
 	out[n] = NULL;
 	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
 		const char *ours = environment_find(kept[i]);
 
 		if (ours && !find(out, kept[i])) {
-			out[n++] = environment_entry((char *)ours);
+			out[n++] = entry_of((char *)ours, preload, preload_size);
 			out[n] = NULL;
 		}
 	}

@@ -7,6 +7,7 @@
  * descriptor when that is made anew. Those of a watch that ends by itself, with its file, stay until then.
  */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/inotify.h>
 
@@ -84,6 +85,35 @@ const char *fermata_inotify_path(int wd, unsigned int nth, uint32_t *ret_flags)
 			return n->path;
 		}
 	return NULL;
+}
+
+static struct note *move_note(struct note *n)
+{
+	char buf[PATH_MAX];
+	const char *now = fermata_path_now(n->path, buf, sizeof(buf));
+	struct note *moved;
+
+	if (!now || now == n->path)
+		return now ? n : NULL;
+	moved = fermata_alloc(sizeof(*n) + strlen(now) + 1);
+	if (!moved)
+		return NULL;
+	*moved = *n;
+	memcpy(moved->path, now, strlen(now) + 1);
+	fermata_free(n);
+	return moved;
+}
+
+int wrap_inotify_restarted(void)
+{
+	for (struct note **at = &notes; *at; at = &(*at)->next) {
+		struct note *n = move_note(*at);
+
+		if (!n)
+			return -ENOMEM;
+		*at = n;
+	}
+	return 0;
 }
 
 /* In the child of a fork. */

@@ -3,11 +3,13 @@
  * The plan: all that the restorer needs to rebuild one process, a flat file (memfd) of fixed-width structs. `fermata restart`
  * makes it from an image; the restorer trusts it.
  *
- *   | struct plan | plan_mapping[] | plan_block[] | plan_load[] | image_thread[] | image_sigaction[64] | plan_segment[] | plan_patch[] |
+ *   | struct plan | plan_mapping[] | plan_block[] | plan_load[] | image_thread[] | image_sigaction[64] | plan_segment[] | plan_patch[] | path map |
  *
  * Mappings and loads ascend by address and do not overlap; a load lies within one mapping. Mappings of the kind VDSO
  * are not made but moved: they say where the kernel's own ones have to go. (When the image is another kernel's, its own vdso is an anonymous
  * mapping like others, and patches make its functions jump to the kernel's.)
+ *
+ * The path map is for the agent, which finds it where the plan lies in the hole.
  *
  * A block is one of the image's (doc/image-format.md), and what is read and checked at a time: it has the loads of its bytes, in
  * ascending order; between them it has holes. A block of the image that is a hole altogether may be left out.
@@ -37,6 +39,7 @@ struct plan {
 	uint32_t patch_count;
 	uint32_t own_fd; /* the restorer's own file, to be closed; UINT32_MAX: none */
 	uint32_t turns_fd, turns_size; /* struct plan_turns, bytes; 0: threads get their ids by set_tid */
+	uint64_t path_map; /* texts of base/path_map.h */
 };
 
 /*
@@ -104,6 +107,7 @@ struct plan_patch {
  *   | the restorer's code | struct restorer, one page | plan | plan_turns | parked vvar and vdso | stacks: leader, then threads or helpers |
  */
 #define PLAN_HOLE_CODE 65536u
+#define PLAN_HOLE_PLAN (PLAN_HOLE_CODE + 4096u) /* where the plan begins */
 #define PLAN_HOLE_STACK 16384u
 #define PLAN_EAGER_MAX 16u
 
@@ -121,6 +125,6 @@ static inline uint64_t plan_hole_size(const struct plan *p)
 {
 	uint64_t stacks = 1 + (p->thread_count > PLAN_EAGER_MAX ? p->thread_count : PLAN_EAGER_MAX);
 
-	return PLAN_HOLE_CODE + 4096 + plan_page_up(p->size) + plan_page_up(p->turns_size) +
+	return PLAN_HOLE_PLAN + plan_page_up(p->size) + plan_page_up(p->turns_size) +
 	       plan_page_up(p->process.vdso_end - p->process.vvar_start) + stacks * PLAN_HOLE_STACK;
 }

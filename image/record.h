@@ -237,6 +237,8 @@ struct image_restart {
 	uint32_t init;	       /* the pid, as the job sees it, of the process that has its shared memory open */
 	uint32_t part;	       /* 1: other processes of its host may be brought back elsewhere (--part) */
 	uint32_t terminal;     /* 1: the settings of the terminal among stdio are the job's to set */
+	uint64_t path_map;     /* texts of base/path_map.h, in the hole */
+	uint32_t path_map_length, reserved;
 };
 
 /* Widths are the format: a change here is a new field at an end, or a new version. */

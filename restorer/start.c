@@ -147,7 +147,7 @@ static struct plan_turns *map_turns(const struct restorer *old, const struct pla
 static struct restorer *move_to_hole(const struct plan *head, struct restorer *old)
 {
 	char *hole = (char *)head->hole_start;
-	uint64_t at = PLAN_HOLE_CODE, code = (uint64_t)(_end - __ehdr_start);
+	uint64_t at = PLAN_HOLE_PLAN, code = (uint64_t)(_end - __ehdr_start);
 	struct restorer *r;
 	struct plan *plan;
 	void *got;
@@ -159,9 +159,8 @@ static struct restorer *move_to_hole(const struct plan *head, struct restorer *o
 	if (got != hole)
 		fail(old, "mapping the hole at", head->hole_start, raw_is_error(got) ? (long)got : -EEXIST);
 	arch_copy(hole, __ehdr_start, code);
-	r = (struct restorer *)(hole + at);
+	r = (struct restorer *)(hole + PLAN_HOLE_CODE);
 	*r = *old;
-	at += 4096;
 	plan = (struct plan *)(hole + at);
 	read_plan(old, plan, head->size);
 	at += plan_page_up(head->size);

@@ -188,6 +188,14 @@ void fermata_names_done(void);
 int fermata_ask_mapped(const struct stat *st);
 int fermata_is_mapped(const struct stat *st);
 
+/*
+ * In a restart: where @path, which is of a record, is now (fermata restart --map): @path itself, or in @buf. Whatever is opened, bound to or made by such a path is asked for; what
+ * comes out is not asked for again. NULL: it does not fit, which has been said.
+ */
+const char *fermata_path_now(const char *path, char *buf, size_t size);
+/* Where libfermata.so lies, and with it the other libraries; empty: it is not known. */
+const char *fermata_libdir(void);
+
 /* At a restart: a standard output whose file is longer than at the checkpoint goes on at its end: others write to it, and it was not put back. */
 int fermata_outputs_at_end(void);
 

@@ -8,6 +8,7 @@
  * opens later than that look is the program's to read. No state.
  */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
@@ -143,9 +144,12 @@ int event_inotify_dump(struct fermata_desc *d, struct fermata_sink *sink)
 
 static int add(const struct fermata_desc *d, const struct event_watch *w)
 {
-	const char *path = (const char *)(w + 1);
+	char buf[PATH_MAX];
+	const char *path = fermata_path_now((const char *)(w + 1), buf, sizeof(buf));
 	int r;
 
+	if (!path)
+		return -ENAMETOOLONG;
 	raw_ioctl(d->fd, INOTIFY_IOC_SETNEXTWD, (void *)(intptr_t)w->wd);
 	r = (int)RAW3(SYS_inotify_add_watch, d->fd, path, w->mask);
 	if (r == w->wd)

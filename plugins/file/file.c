@@ -3,7 +3,7 @@
  * Regular files, directories, and character devices without state (/dev/null and its kin). Owns nothing between calls.
  *
  * The content of a file that has a name is the agent's matter (agent/content.c), and is put back before anything here runs. Restore opens the same
- * absolute path, without creating or truncating, and seeks. What the path no longer leads to is told at the checkpoint already: a replaced
+ * absolute path, as it is now, without creating or truncating, and seeks. What the path no longer leads to is told at the checkpoint already: a replaced
  * file and one seen from another root are refused by name. Locks: file_lock.c. Of a deleted file the content is saved, too: file_deleted.c.
  */
 #include <errno.h>
@@ -183,6 +183,7 @@ static int file_fd_restore(struct fermata_desc *d, const void *record, size_t le
 {
 	const struct file_record *r = record;
 	const char *path = (const char *)(r + 1);
+	char buf[FILE_PATH_MAX];
 	int fd;
 
 	if (len < sizeof(*r) || len - sizeof(*r) < r->path_length || !r->path_length || path[r->path_length - 1] ||
@@ -190,12 +191,14 @@ static int file_fd_restore(struct fermata_desc *d, const void *record, size_t le
 		return fermata_fail(-EBADMSG, "fd %d: the record of its file is cut", d->fd);
 	if (r->maker_pid)
 		fd = file_deleted_restore(d, r);
+	else if (!(path = fermata_path_now(path, buf, sizeof(buf))))
+		fd = -ENAMETOOLONG;
 	else
 		fd = raw_open(path, (int)r->flags | O_CLOEXEC | O_NOCTTY, 0);
 	if (fd == FERMATA_FD_LATER)
 		return fd;
 	if (fd < 0)
-		return fermata_fail(fd, fd == -ENOENT ? "fd %d: %s is missing (errno %d): put it back" :
+		return fermata_fail(fd, fd == -ENOENT ? "fd %d: %s is missing (errno %d): put it back, or say where it is now (--map OLD=NEW)" :
 							"fd %d: %s cannot be opened as it was (errno %d)",
 				    d->fd, path, -fd);
 	return settle(d, fd, r, path);

@@ -4,7 +4,7 @@
  * checkpoint. Several descriptions may name one file; all holders publish theirs in QUIESCE, and agree in the drain on the maker: the lowest
  * (pid, fd). Its record carries the content. At restart
  *
- *   RECREATE   the maker makes a file in the same directory (else in /tmp) and deletes it at once
+ *   RECREATE   the maker makes a file in the same directory, wherever that is now (else in /tmp), and deletes it at once
  *   RECONNECT  the others open /proc/MAKER/fd/N, which gives a description of their own of the same file
  *   REFILL     the file gets its mode, which may forbid what is open already, and its seals, which forbid what was done to make it
  *
@@ -181,9 +181,10 @@ static int make_memfd(const char *path)
 }
 
 /* A file without a name in the directory of @path, or in /tmp where that is gone. */
-static int make(const char *path, int number)
+static int make(const char *was, int number)
 {
-	const char *slash = strrchr(path, '/');
+	char buf[FILE_PATH_MAX];
+	const char *path = fermata_path_now(was, buf, sizeof(buf)), *slash = path ? strrchr(path, '/') : NULL;
 	int fd = slash ? make_in(path, (size_t)(slash - path), number) : -ENOENT;
 
 	return fd < 0 ? make_in("/tmp", 4, number) : fd;

@@ -231,14 +231,16 @@ static int open_named(const char *path)
 static int make(const struct fermata_desc *d, const struct pipe_record *record)
 {
 	int ends[2] = { -EBADF, -EBADF }, keep, r;
+	char buf[PATH_MAX];
+	const char *path = is_named(d) ? fermata_path_now(d->link, buf, sizeof(buf)) : d->link;
 	long size;
 
 	if (is_named(d))
-		ends[0] = r = open_named(d->link);
+		ends[0] = r = path ? open_named(path) : -ENAMETOOLONG;
 	else
 		r = (int)RAW2(SYS_pipe2, ends, O_CLOEXEC);
 	if (r < 0)
-		return fermata_fail(r, "fd %d: %s cannot be made or opened again (errno %d)", d->fd, d->link, -r);
+		return fermata_fail(r, "fd %d: %s cannot be made or opened again (errno %d)", d->fd, path ? path : d->link, -r);
 	size = raw_fcntl(ends[0], F_GETPIPE_SZ, 0);
 	if (size != (long)record->capacity && raw_fcntl(ends[0], F_SETPIPE_SZ, record->capacity) < 0)
 		log_warn("fd %d: the pipe had %u bytes, this one has %ld", d->fd, record->capacity, size);

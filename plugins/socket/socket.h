@@ -99,6 +99,8 @@ bool socket_is_inode(int fd, uint64_t ino);
 /* Ends a connection with an error for both of its sides, if it is one still. What is queued is lost. */
 void socket_reset(int fd);
 /* "127.0.0.1:80", "[::1]:80", a path or "@abstract" */
+/* In a restart: a path of a record becomes the one that it is now. 0, or -ENAMETOOLONG, said. */
+int socket_name_move(struct socket_name *n);
 void socket_name_text(const struct socket_name *n, char *buf, size_t size);
 
 struct socket_end { /* an address of IP and a port, as both families agree on it */

@@ -137,6 +137,24 @@ void socket_name_text(const struct socket_name *n, char *buf, size_t size)
 	}
 }
 
+int socket_name_move(struct socket_name *n)
+{
+	char path[sizeof(n->bytes) + 1] = { 0 }, buf[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	uint16_t family;
+	const char *now;
+
+	memcpy(&family, n->bytes, sizeof(family));
+	if (family != AF_UNIX || n->length <= 2 || n->length > sizeof(n->bytes) || n->bytes[2] != '/')
+		return 0;
+	memcpy(path, n->bytes + 2, n->length - 2);
+	now = fermata_path_now(path, buf, sizeof(buf));
+	if (now != buf)
+		return now ? 0 : -ENAMETOOLONG;
+	n->length = (uint32_t)(2 + strlen(buf) + 1);
+	memcpy(n->bytes + 2, buf, strlen(buf) + 1);
+	return 0;
+}
+
 struct socket_end socket_end_of(const struct socket_name *n)
 {
 	struct sockaddr_in6 a6;

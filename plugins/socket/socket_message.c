@@ -112,6 +112,8 @@ static struct socket_name name_of(const struct socket_message *m)
 	struct socket_name n = { .length = m->name_length };
 
 	memcpy(n.bytes, (const char *)(m + 1) + m->fd_count * sizeof(int32_t), n.length);
+	if (socket_name_move(&n))
+		n.length = 0;
 	return n;
 }
 

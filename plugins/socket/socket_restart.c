@@ -33,6 +33,7 @@ struct end_key {
 } PACKED;
 
 struct socket_restart { /* priv, from restore to refill */
+	struct socket_record record; /* its names as they are now */
 	int parked; /* the maker: the peer's end; else -EBADF */
 	bool far;   /* the peer is on another host, or in another part: socket_far_restart.c */
 };
@@ -50,13 +51,14 @@ static bool is_bound(const struct socket_record *r)
 
 static int view(const struct fermata_desc *d, const void *record, size_t len, struct socket_view *ret)
 {
+	const struct socket_restart *state = d->priv;
 	const struct socket_record *r = record;
 
 	memset(ret, 0, sizeof(*ret));
 	if (len < sizeof(*r) || (len - sizeof(*r)) / sizeof(*ret->options) < r->option_count ||
 	    len - sizeof(*r) - r->option_count * sizeof(*ret->options) < r->content_length)
 		return fermata_fail(-EBADMSG, "fd %d: the record of its socket is cut", d->fd);
-	ret->r = r;
+	ret->r = &state->record;
 	ret->options = (const void *)(r + 1);
 	ret->content = (const char *)(ret->options + r->option_count);
 	return 0;
@@ -188,17 +190,32 @@ static int make_socket(const struct fermata_desc *d, const struct socket_view *v
 	return err;
 }
 
-int socket_fd_restore(struct fermata_desc *d, const void *record, size_t len)
+static int begin(struct fermata_desc *d, const void *record, size_t len)
 {
 	struct socket_restart *state = fermata_alloc(sizeof(*state));
+	int r;
+
+	if (!state)
+		return -ENOMEM;
+	d->priv = state;
+	state->parked = -EBADF;
+	memcpy(&state->record, record, len < sizeof(state->record) ? len : sizeof(state->record));
+	r = socket_name_move(&state->record.local);
+	return r ? r : socket_name_move(&state->record.remote);
+}
+
+int socket_fd_restore(struct fermata_desc *d, const void *record, size_t len)
+{
+	struct socket_restart *state;
 	struct socket_view v;
 	struct end_key key;
-	int r = view(d, record, len, &v);
+	int r = begin(d, record, len);
 
-	if (r || !state)
-		return r ? r : -ENOMEM;
-	state->parked = -EBADF;
-	d->priv = state;
+	if (!r)
+		r = view(d, record, len, &v);
+	if (r)
+		return r;
+	state = d->priv;
 	if (v.r->kind == SOCKET_ORPHAN)
 		return restore_orphan(d, &v);
 	if (v.r->kind == SOCKET_PENDING) /* connects in REFILL */

@@ -24,13 +24,13 @@ static _Atomic int load_state; /* 0: not tried, 1: loaded, else -errno */
 
 static void *open_soft(void)
 {
-	const char *dir = getenv("FERMATA_LIBDIR");
+	const char *dir = fermata_libdir();
 	char path[512];
 	void *handle;
 
-	fm_format(path, sizeof(path), "%s/libsoftrdma.so", dir ? dir : "");
-	handle = dlopen(dir ? path : "libsoftrdma.so", RTLD_NOW | RTLD_LOCAL);
-	if (!handle && !dir) { /* beside libfermata.so */
+	fm_format(path, sizeof(path), "%s/libsoftrdma.so", dir);
+	handle = dlopen(*dir ? path : "libsoftrdma.so", RTLD_NOW | RTLD_LOCAL);
+	if (!handle && !*dir) { /* beside libfermata.so */
 		Dl_info self;
 		char *end;
 

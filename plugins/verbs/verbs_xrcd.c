@@ -166,9 +166,16 @@ int verbs_xrcd_settle(const struct shadow_xrcd *x)
 int verbs_xrcd_recreate(struct shadow_context *c, struct shadow_xrcd *x)
 {
 	struct ibv_xrcd_init_attr attr = x->attr;
+	char buf[sizeof(x->path)];
+	const char *now;
 	int fd = -1, r;
 
 	if (attr.comp_mask & IBV_XRCD_INIT_ATTR_FD && attr.fd >= 0) {
+		now = fermata_path_now(x->path, buf, sizeof(buf));
+		if (!now)
+			return -ENAMETOOLONG;
+		if (now == buf)
+			memcpy(x->path, buf, sizeof(buf));
 		fd = raw_open(x->path, O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
 		if (fd < 0)
 			return fermata_fail(fd, "%s, the file of a domain of extended connections (XRC), cannot be opened", x->path);

@@ -49,6 +49,7 @@ static struct {
 static uint32_t asked_count, phase = 1;
 static char meeting[64]; /* where the members find each other */
 char fake_text[512];
+struct path_map fake_moved;
 
 bool fd_is_reserved(int fd)
 {
@@ -113,6 +114,13 @@ const char *fermata_inotify_path(int wd, unsigned int nth, uint32_t *ret_flags)
 	(void)nth;
 	(void)ret_flags;
 	return NULL;
+}
+
+const char *fermata_path_now(const char *path, char *buf, size_t size)
+{
+	const char *now = path_map_apply(&fake_moved, path, buf, size);
+
+	return now ? now : (fermata_fail(-ENAMETOOLONG, "%s is too long now", path), NULL);
 }
 
 int fermata_in_capsule(void)

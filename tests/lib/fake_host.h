@@ -12,6 +12,8 @@
 
 #include <stdint.h>
 
+#include "base/path_map.h"
+
 #define FAKE_RESERVED 900
 
 #define CHECK(cond)                                                                                     \
@@ -37,6 +39,7 @@ void fake_resume(void);
 void fake_kill(void);
 int fake_restart(void);
 extern char fake_text[512];
+extern struct path_map fake_moved; /* what a restart finds elsewhere */
 
 /* The three above in one: the state must have come back. */
 void fake_checkpoint_restart(void);

@@ -120,6 +120,20 @@ EXPORT int fermata_active(void)
 	return 0;
 }
 
+EXPORT const char *fermata_libdir(void)
+{
+	const char *dir = getenv("FERMATA_LIBDIR");
+
+	return dir ? dir : "";
+}
+
+struct path_map fake_moved;
+
+EXPORT const char *fermata_path_now(const char *path, char *buf, size_t size)
+{
+	return path_map_apply(&fake_moved, path, buf, size);
+}
+
 EXPORT const char *fermata_option_rdma(void)
 {
 	return "soft";

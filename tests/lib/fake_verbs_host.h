@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "base/path_map.h"
+
 struct fermata_plugin;
 
 /* Before the fork: how many processes meet at each barrier. */
@@ -15,5 +17,6 @@ const char *fake_host_failure(void);
 int fake_host_checkpoint(const struct fermata_plugin *p);
 /* All processes call it, after they have dropped their device objects: recreate, reconnect, refill. */
 int fake_host_restart(const struct fermata_plugin *p);
+extern struct path_map fake_moved; /* what a restart finds elsewhere */
 /* Bytes dumped so far. */
 size_t fake_host_sunk(void);

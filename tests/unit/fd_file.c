@@ -147,7 +147,7 @@ static void body_missing(void)
 	CHECK(fake_checkpoint() == 0);
 	fake_kill();
 	unlink(path);
-	CHECK(fake_restart() == -ENOENT && strstr(fake_text, path) && strstr(fake_text, "missing"));
+	CHECK(fake_restart() == -ENOENT && strstr(fake_text, path) && strstr(fake_text, "missing") && strstr(fake_text, "--map"));
 }
 
 static void body_shrunk(void)
@@ -157,6 +157,33 @@ static void body_shrunk(void)
 	fake_kill();
 	CHECK(truncate(path, 3) == 0);
 	CHECK(fake_restart() == -ESTALE && strstr(fake_text, path) && strstr(fake_text, "3 bytes"));
+}
+
+/* What was below the directory is below another one: a file, one that is deleted, a FIFO, an O_PATH. */
+static void body_moved(void)
+{
+	char rule[200], moved[80], now[96], to[128] = "", pipe_path[96];
+	int fd = make_file(), size;
+
+	snprintf(moved, sizeof(moved), "%s/new", dir);
+	snprintf(pipe_path, sizeof(pipe_path), "%s/fifo", dir);
+	CHECK(open(path, O_PATH) == 4 && mkfifo(pipe_path, 0600) == 0 && open(pipe_path, O_RDWR) == 5);
+	CHECK(open(dir, O_RDWR | O_TMPFILE, 0600) == 6 && write(6, "gone", 4) == 4);
+	CHECK(fake_checkpoint() == 0);
+	fake_kill();
+	CHECK(mkdir(moved, 0700) == 0);
+	snprintf(now, sizeof(now), "%s/data", moved);
+	CHECK(rename(path, now) == 0);
+	snprintf(now, sizeof(now), "%s/fifo", moved);
+	CHECK(rename(pipe_path, now) == 0);
+	size = snprintf(rule, sizeof(rule), "%s%c%s%c", dir, 0, moved, 0);
+	fake_moved = (struct path_map){ rule, (size_t)size };
+	CHECK(fake_restart() == 0);
+	for (int n = fd; n <= 6; n++) {
+		snprintf(now, sizeof(now), "/proc/self/fd/%d", n);
+		CHECK(readlink(now, to, sizeof(to) - 1) > 0 && !strncmp(to, moved, strlen(moved)));
+	}
+	CHECK(pread(6, to, 4, 0) == 4 && !memcmp(to, "gone", 4) && access(path, F_OK) < 0 && access(pipe_path, F_OK) < 0);
 }
 
 static void run(unsigned int members, void (*body)(void))
@@ -176,12 +203,13 @@ static void test_refused(void **state) { run(1, body_refused); }
 static void test_deleted(void **state) { run(2, body_deleted); }
 static void test_missing(void **state) { run(1, body_missing); }
 static void test_shrunk(void **state) { run(1, body_shrunk); }
+static void test_moved(void **state) { run(1, body_moved); }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plain),	cmocka_unit_test(test_shared), cmocka_unit_test(test_refused), cmocka_unit_test(test_deleted),
-		cmocka_unit_test(test_missing), cmocka_unit_test(test_shrunk),
+		cmocka_unit_test(test_missing), cmocka_unit_test(test_shrunk), cmocka_unit_test(test_moved),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * An extended connection whose initiator and target are two processes, which share a domain by a file: sends by the one target into the queues of
- * both, over a checkpoint and a restart. The initiator's own memory is written by way of the other's target: keys belong to the queue's process.
+ * both, over a checkpoint, a restart that finds the file in another directory, and a restart of that. The initiator's own memory is written by way of the other's target: keys belong to the queue's process.
  */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 #include "softrdma_directory.h"
 #include "verbs_xrc.h"
 
-static char file[] = "/tmp/verbs-xrc-XXXXXX";
+static char directory[] = "/tmp/verbs-xrc-XXXXXX", file[80], moved[64];
 
 /* What an end tells the other. */
 struct names {
@@ -46,6 +47,22 @@ static void open_all(int sock, int initiates)
 	meet(sock);
 }
 
+static void move_and_restart(int sock, int moves)
+{
+	char rule[128];
+	int length = snprintf(rule, sizeof(rule), "%s%c%s%c", directory, 0, moved, 0);
+
+	pair_checkpoint();
+	die_unless(!moves || !rename(directory, moved));
+	meet(sock);
+	fake_moved = (struct path_map){ rule, (size_t)length };
+	pair_restart();
+	fake_moved = (struct path_map){ 0 };
+	pair_checkpoint();
+	pair_restart();
+	die_unless(access(directory, F_OK) < 0);
+}
+
 static int close_all(void)
 {
 	fake_host_barrier();
@@ -67,8 +84,7 @@ static int initiator(int sock)
 	xrc_post(qp, mine.srqn, 14, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, to, e.mr->rkey);
 	xrc_post(qp, other.srqn, 15, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, 0);
 	meet(sock);
-	pair_checkpoint();
-	pair_restart();
+	move_and_restart(sock, 1);
 	xrc_got(1, other.qpn, 12);
 	expect_empty(e.rcq);
 	expect_empty(e.scq);
@@ -89,8 +105,7 @@ static int target(int sock)
 {
 	open_all(sock, 0);
 	meet(sock);
-	pair_checkpoint();
-	pair_restart();
+	move_and_restart(sock, 0);
 	xrc_got(1, mine.qpn, 11);
 	expect_empty(e.rcq);
 	xrc_receive(srq, 2);
@@ -103,12 +118,17 @@ static int target(int sock)
 
 static void test_two_processes(void **state)
 {
-	int fd = mkstemp(file);
+	int fd;
 
+	die_unless(mkdtemp(directory));
+	snprintf(file, sizeof(file), "%s/file", directory);
+	snprintf(moved, sizeof(moved), "%s.moved", directory);
+	fd = open(file, O_CREAT | O_WRONLY, 0600);
 	die_unless(fd >= 0);
 	close(fd);
 	pair_run(initiator, target);
-	unlink(file);
+	snprintf(file, sizeof(file), "%s/file", moved);
+	die_unless(!unlink(file) && !rmdir(moved));
 }
 
 int main(void)
