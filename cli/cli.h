@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/path_map.h"
 #include "protocol/link.h"
 
 enum cli_exit {
@@ -70,6 +71,13 @@ struct options_with { /* absolute, of directories that are there; none is in ano
 	unsigned int count;
 };
 
+#define OPTIONS_MAP_MAX 64
+
+struct options_map { /* absolute, without a slash at the end; OLDs are different ones */
+	char *old[OPTIONS_MAP_MAX], *new[OPTIONS_MAP_MAX];
+	unsigned int count;
+};
+
 struct job_options {
 	const char *name; /* checked by rundir_job_check() */
 	const char *dir;  /* absolute, or NULL: ./fermata-NAME, or that of the job that is joined */
@@ -108,7 +116,11 @@ int options_check(const char *compress, const char *rdma, const char *files);
 int options_with_add(struct options_with *w, const char *given);
 int options_with_take(struct options_with *w, const char *path); /* which need not be there: the job has it already */
 int options_with_environment(struct options_with *w); /* where the option was not given */
+int options_with_move(struct options_with *w, const char *path); /* the same, where it is now: --map may have brought it in another's place */
 int options_with_apart(const struct options_with *w, const char *dir); /* none is in @dir, the job's checkpoints */
+/* options_map.c: 0, or -errno after it has said why not. */
+int options_map_add(struct options_map *m, const char *given);
+int options_map_make(const struct options_map *m, struct path_map *ret); /* the texts are to be freed. 0 or -ENOMEM */
 int options_external(const char *value);
 int options_capsule(const char *value); /* of --capsule: 0, or -EINVAL, said */
 

@@ -27,13 +27,10 @@ static bool is_within(const char *path, const char *above)
 static int check(const struct options_with *w, const char *given, const char *path)
 {
 	json_t *utf8 = json_string(path);
-	struct stat st;
 
 	json_decref(utf8);
 	if (!utf8)
 		return refuse(given, "the path is not valid UTF-8");
-	if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
-		return refuse(given, "it is no directory");
 	if (!strcmp(path, "/"))
 		return refuse(given, "not the root of all files");
 	for (unsigned int i = 0; i < w->count; i++)
@@ -53,14 +50,24 @@ int options_with_take(struct options_with *w, const char *path)
 int options_with_add(struct options_with *w, const char *given)
 {
 	char path[PATH_MAX];
+	struct stat st;
 	int r;
 
 	if (!realpath(given, path))
 		return refuse(given, strerror(errno));
+	if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
+		return refuse(given, "it is no directory");
 	r = check(w, given, path);
 	if (r < 0)
 		return r;
 	return options_with_take(w, path);
+}
+
+int options_with_move(struct options_with *w, const char *path)
+{
+	int r = check(w, path, path);
+
+	return r < 0 ? r : options_with_take(w, path);
 }
 
 int options_with_environment(struct options_with *w)

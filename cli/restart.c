@@ -61,7 +61,7 @@ int restart_exit_status(int worst, size_t roots)
 }
 
 static const char restart_help[] =
-	"Usage: fermata restart [--rdma WHICH] [--files WHAT] [--on-failure restart|none] [--restarts N] [--on-signal SIG]\n"
+	"Usage: fermata restart [--rdma WHICH] [--files WHAT] [--map OLD=NEW].. [--on-failure restart|none] [--restarts N] [--on-signal SIG]\n"
 	"                       [--capsule WHETHER] [--host NAME[,NAME..] | --hosts FILE | --part PID[,PID..]] [--no-verify]\n"
 	"                       [--listen ADDR:PORT | --coordinator ADDR:PORT]\n"
 	"                       [--pause[=PID] | --gdb PID] CHECKPOINT\n"
@@ -70,6 +70,7 @@ static const char restart_help[] =
 	"  --rdma WHICH  the RDMA device from now on: auto, system or soft (default: as the job was launched)\n"
 	"  --files WHAT  files whose content has changed since the checkpoint: restore puts them back, what was there\n"
 	"                is kept beside them; check refuses; ignore takes them as they are (default: the job's)\n"
+	"  --map OLD=NEW  what was below directory OLD at the checkpoint is below NEW now; may be given several times\n"
 	"  --on-failure WHAT  restart: again when a program is killed or fails; or none (default: the job's)\n"
 	"  --restarts N  at most so often (default: the job's)\n"
 	"  --on-signal SIG  at this signal: take a checkpoint, end the job, exit with 99; or none (default: the job's)\n"
@@ -89,6 +90,7 @@ static const char restart_help[] =
 
 static const struct option restart_long[] = {
 	{ "files", required_argument, NULL, 'f' },
+	{ "map", required_argument, NULL, 'm' },
 	{ "rdma", required_argument, NULL, 'r' },
 	{ "capsule", required_argument, NULL, 'c' },
 	{ "on-failure", required_argument, NULL, 'o' },
@@ -131,6 +133,10 @@ static int parse(int argc, char **argv, struct restart_command *c)
 	while ((o = getopt_long(argc, argv, "h", restart_long, NULL)) != -1) {
 		switch (o) {
 		case 'f': r->files = optarg; break;
+		case 'm':
+			if (options_map_add(&r->map, optarg) < 0)
+				return CLI_USAGE + 1;
+			break;
 		case 'r': c->rdma = optarg; break;
 		case 'c': r->capsule_wanted = optarg; break;
 		case 'o': c->on_failure = optarg; break;
@@ -193,6 +199,8 @@ static int bring_back(void *arg, int ready)
 	int code;
 
 	r->ready_fd = ready;
+	if (options_map_make(&r->map, &r->moved) < 0)
+		return CLI_CANNOT;
 	code = restart_find(r, c->checkpoint);
 	if (!code)
 		code = restart_choose(r);
@@ -212,6 +220,8 @@ int restart_again(const struct protect *p, int ready)
 	struct restart_command c = p->restart_command ? *p->restart_command : command_new();
 
 	c.checkpoint = p->checkpoint;
+	if (p->number > p->floor) /* taken since, where all of it is */
+		c.restart.map.count = 0;
 	c.restart.on_failure = true;
 	c.restart.restarts = p->restarts;
 	snprintf(c.restart.on_signal, sizeof(c.restart.on_signal), "%s", p->signal ? p->on_signal : "none");

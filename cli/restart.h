@@ -92,7 +92,9 @@ struct restart {
 	const char *files; /* --files, or NULL */
 	struct restart_files *contents;
 	struct restart_trees *trees;
-	struct options_with with; /* the job's */
+	struct options_with with; /* the job's, where they are now */
+	struct options_map map; /* --map */
+	struct path_map moved;	/* the same, to be applied: every path of the checkpoint goes through it, once */
 	struct manifest *manifest;
 	struct restart_process *processes;
 	size_t count;

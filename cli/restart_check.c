@@ -21,6 +21,28 @@
 
 /* ---- the images are in order ---- */
 
+/* Its agent takes the map where the restorer leaves it. */
+static bool knows_map(const struct image_process *p)
+{
+	return p->restart_info_size >= offsetof(struct image_restart, path_map) + sizeof(((struct image_restart *)0)->path_map);
+}
+
+static int map_paths(const struct restart *r, struct restart_process *p)
+{
+	struct image_error error = { 0 };
+
+	if (!r->moved.length)
+		return 0;
+	if (!knows_map(image_get_process(p->image))) {
+		warnx("process %u was checkpointed by a fermata that did not know of --map yet", image_get_process(p->image)->pid);
+		return CLI_CANNOT;
+	}
+	if (!image_map_paths(p->image, &r->moved, &error))
+		return 0;
+	warnx("%s", error.text);
+	return CLI_CANNOT;
+}
+
 static int open_one(struct restart *r, struct restart_process *p)
 {
 	struct image_error error = { 0 };
@@ -36,7 +58,7 @@ static int open_one(struct restart *r, struct restart_process *p)
 	s = image_get_segments(p->image, &n);
 	for (size_t i = 0; i < n; i++)
 		r->memory += s[i].p_filesz;
-	return 0;
+	return map_paths(r, p);
 }
 
 int restart_open(struct restart *r)
@@ -61,6 +83,7 @@ void restart_close(struct restart *r)
 	for (unsigned int i = 0; i < r->with.count; i++)
 		free(r->with.paths[i]);
 	restart_files_free(r);
+	free((void *)r->moved.texts);
 	free(r->processes);
 	manifest_free(r->manifest);
 	free(r->shared);
@@ -69,6 +92,13 @@ void restart_close(struct restart *r)
 }
 
 /* ---- this host can run them ---- */
+
+enum { BAD = 1, MISSING = 2 }; /* for a reason that has been said; one is that a path leads to nothing */
+
+static int bad_path(void)
+{
+	return errno == ENOENT || errno == ENOTDIR ? BAD | MISSING : BAD;
+}
 
 struct host {
 	struct image_cpu cpu;
@@ -127,8 +157,10 @@ static int check_mapped_file(const struct restart_process *p, const struct image
 	struct stat st;
 
 	if (stat(path, &st) < 0) {
+		int bad = bad_path();
+
 		warn("process %u maps %s", p->info->pid, path);
-		return 1;
+		return bad;
 	}
 	if (m->kind == IMAGE_MAPPING_SHARED_FILE) { /* its content may have gone on; its pages must exist */
 		if ((uint64_t)st.st_size >= m->file_size)
@@ -163,12 +195,12 @@ static int check_files(const struct restart *r, const struct restart_process *p)
 		last = path;
 	}
 	if (!restart_trees_covers(r, p->info->exe) && access(p->info->exe, X_OK) < 0) {
+		bad |= bad_path();
 		warn("process %u: its program %s", p->info->pid, p->info->exe);
-		bad = 1;
 	}
 	if (!restart_trees_covers(r, p->info->cwd) && (stat(p->info->cwd, &st) < 0 || access(p->info->cwd, X_OK) < 0)) {
+		bad |= bad_path();
 		warn("process %u: its working directory %s", p->info->pid, p->info->cwd);
-		bad = 1;
 	}
 	return bad;
 }
@@ -186,9 +218,11 @@ int restart_check(struct restart *r)
 		bad |= check_host(&host, &r->processes[i]);
 		bad |= check_files(r, &r->processes[i]);
 	}
+	if (bad & MISSING)
+		warnx("what has moved since the checkpoint is found with --map OLD=NEW");
 	if (access(r->restorer, X_OK) < 0) {
 		warn("%s", r->restorer);
-		bad = 1;
+		bad = BAD;
 	}
 	return bad ? CLI_CANNOT : 0;
 }

@@ -3,6 +3,7 @@
 #include "cli/restart.h"
 
 #include <err.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,6 +31,31 @@ int restart_find_images(struct restart *r)
 	return 0;
 }
 
+/* Where @path is now, in @buf of PATH_MAX bytes or @path itself; NULL: it is too long, which has been said. */
+static const char *path_now(const struct restart *r, const char *path, char *buf)
+{
+	const char *now = path_map_apply(&r->moved, path, buf, PATH_MAX);
+
+	if (!now)
+		warnx("--map: where %s is now is too long a path", path);
+	return now;
+}
+
+static int take_with(struct restart *r)
+{
+	const struct manifest *m = r->manifest;
+	char buf[PATH_MAX];
+
+	for (size_t i = 0; i < m->tree_count; i++) {
+		const char *now = path_now(r, m->trees[i].path, buf);
+		int err = !now ? -ENAMETOOLONG : r->moved.length ? options_with_move(&r->with, now) : options_with_take(&r->with, now);
+
+		if (err < 0)
+			return err == -ENOMEM ? CLI_CANNOT : CLI_USAGE;
+	}
+	return 0;
+}
+
 int restart_find(struct restart *r, const char *argument)
 {
 	struct image_error error;
@@ -49,8 +75,5 @@ int restart_find(struct restart *r, const char *argument)
 	r->interval_s = m->interval_s;
 	r->keep = m->keep;
 	r->timeout_ms = m->timeout_ms;
-	for (size_t i = 0; i < m->tree_count; i++)
-		if (options_with_take(&r->with, m->trees[i].path) < 0)
-			return CLI_CANNOT;
-	return 0;
+	return take_with(r);
 }

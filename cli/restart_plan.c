@@ -280,7 +280,7 @@ static int place_hole(struct building *b, struct plan *p, size_t threads)
 	p->size = sizeof(*p) + (b->mapping_count + ARRAY_SIZE(b->vdso.areas)) * sizeof(*b->mappings) +
 		  b->loads.block_count * sizeof(*b->loads.blocks) + b->loads.load_count * sizeof(*b->loads.loads) +
 		  threads * sizeof(struct image_thread) + 64 * sizeof(struct image_sigaction) +
-		  b->segment_count * sizeof(*b->segments) + sizeof(b->patches);
+		  b->segment_count * sizeof(*b->segments) + sizeof(b->patches) + b->restart->moved.length;
 	p->process = b->info;
 	p->turns_size = b->restart->capsule ? 0 : plan_turns_size(b->restart->turns->count);
 	size = plan_hole_size(p) + vdso;
@@ -308,7 +308,8 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 	p->segment_count = (uint32_t)b->segment_count;
 	p->patches = p->segments + b->segment_count * sizeof(*b->segments);
 	p->patch_count = (uint32_t)b->patch_count;
-	p->size = p->patches + b->patch_count * sizeof(*b->patches);
+	p->path_map = p->patches + b->patch_count * sizeof(*b->patches);
+	p->size = p->path_map + r->moved.length;
 	p->process = b->info;
 	p->helper_tid = r->capsule ? b->process->helper_tid : 0;
 	p->eager_threads = reading_threads(b);
@@ -332,6 +333,8 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 		.terminal = r->sets_terminal,
 		.pause = restart_is_paused(r, p->process.pid),
 		.outputs_at_end = restart_files_restores(r),
+		.path_map = p->hole_start + PLAN_HOLE_PLAN + p->path_map,
+		.path_map_length = (uint32_t)r->moved.length,
 	};
 	memcpy(p->restart.rundir, r->rundir, sizeof(p->restart.rundir));
 	if (r->rdma_given)
@@ -383,6 +386,8 @@ static int write_plan(struct building *b)
 		err = write_all(fd, b->segments, b->segment_count * sizeof(*b->segments));
 	if (!err)
 		err = write_all(fd, b->patches, b->patch_count * sizeof(*b->patches));
+	if (!err)
+		err = write_all(fd, b->restart->moved.texts, b->restart->moved.length);
 	return err ? err : fd;
 }
 

@@ -51,7 +51,7 @@ int restart_trees_collect(struct restart *r)
 			warnx("%s", e.text);
 			return e.fault == IMAGE_NEWER ? CLI_CANNOT : CLI_DAMAGED;
 		}
-		t->root = t->list->texts + t->list->head.root;
+		t->root = r->with.paths[i];
 		t->items = calloc(t->list->head.count, sizeof(*t->items));
 		s->count++;
 		if (!t->items)

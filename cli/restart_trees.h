@@ -23,7 +23,7 @@ struct restart_tree_item { /* of an entry of the list */
 
 struct restart_tree {
 	struct image_tree *list;
-	const char *root;
+	const char *root; /* where it is now */
 	struct restart_tree_item *items;
 	struct tree_items now;	/* what is in it */
 	uint8_t *extra;		/* of each of these: enum restart_tree_state, DIFFERS being one that was made since */

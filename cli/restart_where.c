@@ -145,6 +145,16 @@ static void put_option(FILE *f, const char *option, const char *value)
 	put_word(f, value);
 }
 
+static void put_map(FILE *f, const struct options_map *m)
+{
+	char rule[2 * PATH_MAX];
+
+	for (unsigned int i = 0; i < m->count; i++) {
+		snprintf(rule, sizeof(rule), "%s=%s/", *m->old[i] ? m->old[i] : "/", m->new[i]);
+		put_option(f, "--map", rule);
+	}
+}
+
 static void put_process(FILE *f, const char *option, const struct manifest_image *i, size_t host)
 {
 	if (i && i->host == host)
@@ -169,6 +179,7 @@ static char *command_of(const struct restart *r, size_t host, const char *addres
 	put_option(f, "--coordinator", address);
 	put_option(f, "--rdma", r->rdma_given ? r->rdma : NULL);
 	put_option(f, "--files", r->files);
+	put_map(f, &r->map);
 	put_option(f, "--on-failure", r->on_failure ? "restart" : "none");
 	put_option(f, "--capsule", r->capsule_wanted);
 	fputs(r->verify ? "" : " --no-verify", f);

@@ -58,7 +58,7 @@ _fermata()
 	coordinator) options+=" --job --dir --interval --keep --compress --rdma --files --external --timeout --listen --foreground" ;;
 	checkpoint) options+=" --stop --files --external --json $(_fermata_jobs)" ;;
 	status) options+=" --json --watch $(_fermata_jobs)" ;;
-	restart) options+=" --rdma --files --capsule --host --hosts --listen --coordinator --part --no-verify --pause --gdb" ;;
+	restart) options+=" --rdma --files --map --capsule --host --hosts --listen --coordinator --part --no-verify --pause --gdb" ;;
 	list | inspect | verify | core | check) options+=" --json" ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")

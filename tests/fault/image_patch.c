@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Makes an image that is in order but not for this host, or not its memory: changes a field, then makes the head's digest right again (doc/image-format.md).
- * Usage: image_patch IMAGE version|cpu|sum. Prints the digest of the image before and after, as the manifest has them.
+ * Makes an image that is in order but not for this host, or not its memory, or of an older agent: changes a field, then makes the head's digest right again (doc/image-format.md).
+ * Usage: image_patch IMAGE version|cpu|sum|agent. Prints the digest of the image before and after, as the manifest has them.
  */
 #include <elf.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +111,8 @@ int main(int argc, char **argv)
 		((struct image_version *)note_find(&file, 0, IMAGE_NOTE_VERSION))->version = IMAGE_VERSION + 1;
 	} else if (!strcmp(argv[2], "sum")) {
 		*(uint64_t *)(blocks + 1) ^= 1;
+	} else if (!strcmp(argv[2], "agent")) {
+		((struct image_process *)note_find(&file, 0, IMAGE_NOTE_PROCESS))->restart_info_size = offsetof(struct image_restart, path_map_length);
 	} else {
 		struct image_cpu *cpu = note_find(&file, 0, IMAGE_NOTE_CPU);
 
