@@ -47,11 +47,13 @@ int restart_files_make_directories(const char *of)
 	return 0;
 }
 
+/* Its name is that of the next restart's, too. Other hosts and parts of the job may have files in the same directory, and put them back at the same time. */
 static int open_temp(struct restart *r, struct restart_file *f)
 {
 	int length = (int)(strrchr(f->path, '/') - f->path), fd;
 
-	snprintf(f->temp, sizeof(f->temp), "%.*s/.fermata-restoring-%s-%zu", length, f->path, r->job, (size_t)(f - r->contents->all));
+	snprintf(f->temp, sizeof(f->temp), "%.*s/.fermata-restoring-%s-%zu-%zu-%zu", length, f->path, r->job, r->host, r->part_rank,
+		 (size_t)(f - r->contents->all));
 	if (f->state == RESTART_FILE_MISSING && restart_files_make_directories(f->path) < 0)
 		return -errno;
 	unlink(f->temp);
