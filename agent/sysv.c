@@ -97,9 +97,17 @@ static int publish_mapping(const struct image_mapping *v)
 	return publish(h->id, 1);
 }
 
+/* Pids come again: a user that we have never been has made it as another process. Root we may have been. */
+static bool is_ours(const struct ipc_perm *p)
+{
+	uint32_t real, effective, saved;
+
+	return !p->cuid || RAW3(SYS_getresuid, &real, &effective, &saved) < 0 || p->cuid == real || p->cuid == effective || p->cuid == saved;
+}
+
 static bool is_of_the_job(const struct shmid_ds *d)
 {
-	return (uint32_t)d->shm_cpid == agent.pid || (agent.capsule && !d->shm_nattch);
+	return ((uint32_t)d->shm_cpid == agent.pid && is_ours(&d->shm_perm)) || (agent.capsule && !d->shm_nattch);
 }
 
 /* Segments that no process of the job need be attached to. */
