@@ -124,7 +124,7 @@ static void *sleeper_once(void *arg)
 	int err;
 
 	(void)arg;
-	atomic_store(&begun, 1);
+	atomic_store(&begun, (int)gettid());
 	err = take();
 	die_unless(!err || err == EINTR);
 	return NULL;
@@ -150,6 +150,8 @@ static int called_away_by(int (*call)(pthread_t t), int rounds)
 		while (!atomic_load(&begun))
 			sched_yield();
 		usleep(i % 4 * 20);
+		while (i % 16 == 0 && !thread_sleeps_in(atomic_load(&begun), SYS_futex)) /* the event comes after the call in these */
+			sched_yield();
 		arm();
 		if (i % 2)
 			event_make((uint64_t)i);
