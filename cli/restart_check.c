@@ -24,7 +24,7 @@
 /* Its agent takes the map where the restorer leaves it. */
 static bool knows_map(const struct image_process *p)
 {
-	return p->restart_info_size >= offsetof(struct image_restart, path_map) + sizeof(((struct image_restart *)0)->path_map);
+	return p->restart_info_size >= offsetof(struct image_restart, path_map_length) + sizeof(((struct image_restart *)0)->path_map_length);
 }
 
 static int map_paths(const struct restart *r, struct restart_process *p)

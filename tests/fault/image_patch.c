@@ -112,7 +112,7 @@ int main(int argc, char **argv)
 	} else if (!strcmp(argv[2], "sum")) {
 		*(uint64_t *)(blocks + 1) ^= 1;
 	} else if (!strcmp(argv[2], "agent")) {
-		((struct image_process *)note_find(&file, 0, IMAGE_NOTE_PROCESS))->restart_info_size = offsetof(struct image_restart, path_map_length);
+		((struct image_process *)note_find(&file, 0, IMAGE_NOTE_PROCESS))->restart_info_size = offsetof(struct image_restart, path_map);
 	} else {
 		struct image_cpu *cpu = note_find(&file, 0, IMAGE_NOTE_CPU);
 
