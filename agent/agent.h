@@ -162,7 +162,7 @@ int begun_refuse(void); /* before the threads are stopped: 0, or -errno: filters
 int traced_refuse(void); /* before the threads are stopped: 0, or -errno: a process of the job traces this one */
 
 /* ---- wrap_exit.c ---- */
-void exit_foretold(void); /* the process will end without a word */
+void exit_foretold(bool ends); /* the process will end without a word, or does not after all */
 
 /* ---- environment.c ---- */
 void environment_init(void); /* in the constructor, before the program could change its environment */

@@ -4,7 +4,7 @@
  *
  * Filters of system calls that a process has besides those are its own. No call tells what is in them unless root asks, so they could not be made again, and a process that came back
  * without would have more rights than it had given up. And they may refuse what a checkpoint calls, or end who calls it. So such a process is not even stopped: wrappers of prctl and
- * syscall note when one is made, and tell the coordinator that the process ends without a word from now on; the kernel's count tells of those that came over an exec, or were made past libc by the first thread.
+ * syscall note when one is made, and tell the coordinator that the process ends without a word from now on, or does not where none came of it; the kernel's count tells of those that came over an exec, or were made past libc by the first thread.
  *
  * Owns what was begun with, and the note.
  */
@@ -41,13 +41,14 @@ bool begun_filter_begin(void)
 
 	own_filters += noted;
 	if (noted)
-		exit_foretold(); /* at its end it may not */
+		exit_foretold(true); /* at its end it may not */
 	return noted;
 }
 
 void begun_filter_failed(bool noted)
 {
-	own_filters -= noted;
+	if (noted && !--own_filters)
+		exit_foretold(false);
 }
 
 bool begun_filtered(void)

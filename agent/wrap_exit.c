@@ -33,9 +33,9 @@ static bool take_link(void)
 }
 
 /* One that has yet to register says it then. */
-void exit_foretold(void)
+void exit_foretold(bool ends)
 {
-	const struct msg_exiting m = { 0 };
+	const struct msg_exiting m = { .stays = !ends };
 
 	fermata_enter();
 	if (take_link()) {

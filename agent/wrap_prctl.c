@@ -15,12 +15,18 @@ static bool makes_filter(long nr, const long *a)
 	return nr == SYS_prctl ? a[0] == PR_SET_SECCOMP : a[0] == SECCOMP_SET_MODE_STRICT || a[0] == SECCOMP_SET_MODE_FILTER;
 }
 
+/* With TSYNC it answers a thread that could not follow. */
+static bool made_none(long r, long flags)
+{
+	return r < 0 || (r > 0 && !(flags & SECCOMP_FILTER_FLAG_NEW_LISTENER));
+}
+
 long wrap_prctl_syscall(long nr, const long *a)
 {
 	bool noted = makes_filter(nr, a) && begun_filter_begin();
 	long r = real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
 
-	if (r < 0)
+	if (made_none(r, a[1]))
 		begun_filter_failed(noted);
 	return r;
 }

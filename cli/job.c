@@ -74,10 +74,12 @@ static int job_dial(struct job *job, const char **ret_what)
 	return r == -EACCES ? -EBADMSG : r;
 }
 
-/* The coordinator has taken the directory over, and not come to what we look for in it. */
-static bool job_begins(int r)
+/* Its coordinator has taken the directory over, and not come to what we look for in it. */
+static bool job_begins(const struct job *job, int r)
 {
-	return r == -ENOENT || r == -EINVAL || r == -ECONNREFUSED;
+	char jobdir[sizeof(job->jobdir)];
+
+	return (r == -ENOENT || r == -EINVAL || r == -ECONNREFUSED) && rundir_find(job->name, jobdir) == 0;
 }
 
 static int job_open(struct job *job)
@@ -88,7 +90,7 @@ static int job_open(struct job *job)
 
 	job->link = (struct link){ .fd = -EBADF };
 	r = job_dial(job, &what);
-	for (unsigned int i = 0; i < JOB_BEGIN_NAPS && job_begins(r); i++) {
+	for (unsigned int i = 0; i < JOB_BEGIN_NAPS && job_begins(job, r); i++) {
 		nanosleep(&nap, NULL);
 		r = job_dial(job, &what);
 	}

@@ -141,7 +141,7 @@ void restart_file_undo_in_place(struct restart *r, struct restart_file *f)
 	if (f->put)
 		err = f->aside[0] ? fill_again(r, f) : truncate(f->path, 0) < 0 ? -errno : 0;
 	if (err)
-		warnx("%s could not be made what it was: %s; that is in %s", f->path, strerror(-err), f->aside);
+		warnx("%s could not be made what it was: %s; %s%s", f->path, strerror(-err), f->aside[0] ? "that is in " : "it was empty", f->aside);
 	else if (f->aside[0])
 		unlink(f->aside);
 }

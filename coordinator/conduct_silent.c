@@ -167,13 +167,12 @@ int silent_look(pid_t pid, const char *noted, uint64_t silent_ns, char *ret, siz
 void conduct_silent_looked(struct member *m, int error, const char *text)
 {
 	struct coordinator *c = m->conn->c;
-
 	char all[sizeof(c->last.text)];
 
 	if (c->state != STATE_SUSPEND || m->waiting || m->reported)
 		return;
 	snprintf(all, sizeof(all), "process %u %s", m->pid, text);
-	if (!conduct_again(c, error == -EAGAIN ? -EPERM : error, all)) /* who is stopped stays so */
+	if (error != -EINPROGRESS || !conduct_again(c, error, all)) /* who is stopped stays so */
 		conduct_fail(c, error, "%s", all);
 }
 

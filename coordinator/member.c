@@ -225,8 +225,8 @@ void member_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t
 		conduct_progress(m, &progress);
 		break;
 	case MSG_EXITING:
-		m->exiting = true;
 		memcpy(&exiting, data, length < sizeof(exiting) ? length : sizeof(exiting));
+		m->exiting = exiting.stays != 1;
 		m->childless = exiting.childless == 1;
 		break;
 	default:

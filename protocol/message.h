@@ -94,7 +94,7 @@ struct msg_error {
 
 struct msg_exiting {
 	uint32_t childless; /* 1: it leaves no child, so none that has yet to connect */
-	uint32_t reserved;
+	uint32_t stays;	    /* 1: it has said that it ends, and does not after all */
 };
 
 enum { MSG_REGISTER_RESTARTED = 1, MSG_REGISTER_FORKED = 2, MSG_REGISTER_EXECED = 4 };

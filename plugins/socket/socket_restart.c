@@ -73,10 +73,19 @@ static struct end_key end_key_of(const struct socket_record *r)
 	return k;
 }
 
+static int address_fault(const struct fermata_desc *d, const struct socket_record *r, int err)
+{
+	char text[120];
+
+	socket_name_text(&r->local, text, sizeof(text));
+	return fermata_fail(err, err == -EADDRINUSE ? "fd %d: %s is in use (errno %d): end the program that has it; if another host of the job has it, each needs a machine of its own (--hosts)" :
+						      "fd %d: %s cannot be bound to (errno %d)", d->fd, text, -err);
+}
+
 static int bind_again(int fd, const struct fermata_desc *d, const struct socket_record *r)
 {
 	const struct timespec pause = { 0, 5000000 };
-	char text[120], path[sizeof(r->local.bytes) + 1] = { 0 };
+	char path[sizeof(r->local.bytes) + 1] = { 0 };
 	bool is_path = r->domain == AF_UNIX && r->local.bytes[2];
 	int err;
 
@@ -86,11 +95,8 @@ static int bind_again(int fd, const struct fermata_desc *d, const struct socket_
 	}
 	for (int i = 0; (err = socket_bind(fd, &r->local)) == -EADDRINUSE && i < BIND_TRIES; i++)
 		RAW2(SYS_nanosleep, &pause, NULL); /* the last of the killed job's connections may still be on their way out */
-	if (err) {
-		socket_name_text(&r->local, text, sizeof(text));
-		return fermata_fail(err, err == -EADDRINUSE ? "fd %d: %s is in use (errno %d): end the program that has it; if another host of the job has it, each needs a machine of its own (--hosts)" :
-							      "fd %d: %s cannot be bound to (errno %d)", d->fd, text, -err);
-	}
+	if (err)
+		return address_fault(d, r, err);
 	if (is_path && r->flags & SOCKET_PATH_PRESENT)
 		err = (int)RAW3(SYS_fchmodat, AT_FDCWD, path, r->mode);
 	else if (is_path)
@@ -259,6 +265,14 @@ static int take_end(const struct fermata_desc *d, const struct socket_record *r)
 	return err;
 }
 
+/* Two sockets that may take one address over from another both bind to it (SO_REUSEADDR); only one of them then listens there. */
+static int listen_again(int fd, const struct fermata_desc *d, const struct socket_record *r)
+{
+	int err = (int)RAW2(SYS_listen, fd, r->backlog);
+
+	return err ? address_fault(d, r, err) : 0;
+}
+
 static int make_unconnected(const struct fermata_desc *d, const struct socket_view *v)
 {
 	int fd = make_socket(d, v), err = 0;
@@ -272,7 +286,7 @@ static int make_unconnected(const struct fermata_desc *d, const struct socket_vi
 	if (!err && socket_is_udp(v->r) && v->r->kind == SOCKET_NAMED)
 		socket_udp_connect(fd, d->fd, v->r);
 	if (!err && v->r->kind == SOCKET_LISTENING)
-		err = (int)RAW2(SYS_listen, fd, v->r->backlog);
+		err = listen_again(fd, d, v->r);
 	if (!err)
 		return fd;
 	raw_close(fd);

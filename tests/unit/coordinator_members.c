@@ -43,6 +43,24 @@ static void test_end_before_report(void **state)
 	end_before_report(MSG_REGISTER_FORKED, false);
 }
 
+/* It has said that it ends, and that it does not: its end is a crash. */
+static void test_end_taken_back(void **state)
+{
+	const struct msg_exiting ends = { 0 }, stays = { .stays = 1 };
+	struct link agents[2], command;
+	struct conductor c;
+
+	job_start(&c, &defaults, agents, 2, &command);
+	assert_int_equal(link_send(&agents[1], MSG_EXITING, &ends, sizeof(ends)), 0);
+	assert_int_equal(link_send(&agents[1], MSG_EXITING, &stays, sizeof(stays)), 0);
+	command_ask(&command, 0);
+	agent_phase(&agents[0], PHASE_SUSPEND);
+	agent_phase(&agents[1], PHASE_SUSPEND);
+	link_close(&agents[1]);
+	assert_int_equal(command_result(&command, NULL, 0).error, -ECONNRESET);
+	job_finish(&c, agents, 1, &command);
+}
+
 /* It ends with SUSPEND unread, and its last words still have to be read: the socket is in error and readable at once. */
 static void test_end_unread(void **state)
 {
@@ -221,7 +239,8 @@ static void test_may_come(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_end_before_report), cmocka_unit_test(test_end_unread),
+		cmocka_unit_test(test_end_before_report), cmocka_unit_test(test_end_taken_back),
+		cmocka_unit_test(test_end_unread),
 		cmocka_unit_test(test_late_fork), cmocka_unit_test(test_gone_child),
 		cmocka_unit_test(test_foreign_child), cmocka_unit_test(test_late_launch),
 		cmocka_unit_test(test_exec), cmocka_unit_test(test_last_end), cmocka_unit_test(test_may_come),
