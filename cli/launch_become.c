@@ -67,6 +67,14 @@ static int launch_begun(void)
 	return setenv("FERMATA_BEGUN", entry + sizeof(BEGUN_VARIABLE) - 1, 1);
 }
 
+/* Who was away until a restart is not dead (agent/ucx_clock.c). UCX prints a warning of what it then does not need: the output is the program's. */
+static int launch_ucx(void)
+{
+	if (getenv("UCX_UD_TIMEOUT"))
+		return 0;
+	return setenv("UCX_UD_TIMEOUT", "31536000s", 1) | setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
+}
+
 static int launch_environment(const struct job *job, const char *agent, const char *libdir, int fd)
 {
 	char number[16], shim[JOB_PATH_MAX];
@@ -80,7 +88,7 @@ static int launch_environment(const struct job *job, const char *agent, const ch
 	r |= setenv("FERMATA_LIBDIR", libdir, 1);
 	r |= setenv("FERMATA_FD", number, 1);
 	r |= setenv("FERMATA_RDMA", job->rdma, 1);
-	r |= setenv("UCX_UD_TIMEOUT", "31536000s", 0); /* who was away until a restart is not dead (agent/ucx_clock.c) */
+	r |= launch_ucx();
 	r |= launch_host();
 	r |= launch_begun();
 	return r ? -ENOMEM : 0;

@@ -167,6 +167,8 @@ bool protect_return(struct protect *p)
 {
 	char what[sizeof(p->failed)];
 
+	if (!p->keeps && p->ending)
+		return false; /* another's failure, which has been said */
 	if (!say_what(p, what, sizeof(what)))
 		return false;
 	if (!p->keeps) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What stays with a job, and the job's coordinator. Owns the connection: a command's, on which the coordinator says why it ends the job
- * before it does, so who sees the program dead knows by then whether that was asked for. Its end without such a word means that the
+ * before it does, so who sees the program dead knows by then whether that was asked for, once it has read what is there (protect_drain()). Its end without such a word means that the
  * coordinator was killed: the job is unharmed, and cannot be checkpointed any more.
  */
 #include <err.h>
@@ -63,9 +63,9 @@ static void hear_ending(struct protect *p, const struct link_message *m)
 
 	memcpy(&e, m->data, sizeof(e));
 	p->ending = e.reason;
-	if (e.reason == MSG_ENDING_FAILED && !p->ended && p->keeps)
+	if (e.reason == MSG_ENDING_FAILED && p->keeps)
 		snprintf(p->failed, sizeof(p->failed), "%.*s", (int)e.text_length, (const char *)m->data + sizeof(e));
-	else if (e.reason == MSG_ENDING_FAILED && !p->ended)
+	else if (e.reason == MSG_ENDING_FAILED)
 		warnx("job %s: %.*s; the fermata launch that has started the job brings it back", p->job, (int)e.text_length,
 		      (const char *)m->data + sizeof(e));
 	if (e.reason != MSG_ENDING_REQUEUED || !p->signal || p->requeue)
