@@ -111,7 +111,6 @@ PROGRAMS = [
     Recipe('openmpi-tcp', OPENMPI.format('tcp,self', 6000), needs=['mpirun.openmpi', 'mpicc.openmpi'], inputs={'program.c': MPI}, prepare=PREPARE_OPENMPI),
     Recipe('openmpi-shm', OPENMPI.format('vader,self', 6000), needs=['mpirun.openmpi', 'mpicc.openmpi'], inputs={'program.c': MPI}, prepare=PREPARE_OPENMPI),
     Recipe('mpich-shm', 'UCX_TLS=posix,sysv,cma,self mpirun.mpich -n 4 ./program 6000', needs=['mpirun.mpich', MPICH_HEADER], inputs={'program.c': MPI}, prepare='mpicc.mpich -O2 program.c -o program'),
-    Recipe('mpich-tcp', 'MPIR_CVAR_NOLOCAL=1 UCX_TLS=tcp,self mpirun.mpich -n 4 ./program 3000', needs=['mpirun.mpich', MPICH_HEADER], inputs={'program.c': MPI}, prepare='mpicc.mpich -O2 program.c -o program'),
     with_allocator('jemalloc', 'libjemalloc.so.2'),
     with_allocator('tcmalloc', 'libtcmalloc_minimal.so.4'),
 ]
