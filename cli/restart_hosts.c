@@ -29,6 +29,8 @@
 #include "cli/remote.h"
 #include "cli/restart_session.h"
 
+#define WORD_GRACE_MS 1000
+
 struct part {
 	size_t host;
 	const char *machine; /* NULL: here */
@@ -152,6 +154,15 @@ static void judge_run(struct conductor *c, const struct part *p, int status)
 	end_all(c);
 }
 
+/* A part may run already, and have ended, when the coordinator's word on that is still on its way to us. */
+static void await_word(struct conductor *c)
+{
+	struct pollfd f = { .fd = c->session.watch[WATCH_LINK].fd < 0 ? -1 : c->session.link.fd, .events = POLLIN };
+
+	if (!c->session.failed && f.fd >= 0 && poll(&f, 1, WORD_GRACE_MS) > 0)
+		session_hear_coordinator(&c->session);
+}
+
 static void reap(struct conductor *c)
 {
 	pid_t pid;
@@ -169,6 +180,8 @@ static void reap(struct conductor *c)
 			}
 			p->ended = true;
 			status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+			if (!c->session.complete)
+				await_word(c);
 			if (c->session.complete)
 				judge_run(c, p, status);
 			else

@@ -28,7 +28,7 @@
 #include "cli/restart.h"
 #include "cli/restart_session.h"
 
-#define EARLY_GRACE_MS 1000
+#define EARLY_GRACE_MS 5000 /* a busy machine: the coordinator says in a moment what is the matter, unless the process has never come to it */
 #define INTERRUPT_GRACE_MS 300
 
 double session_now(void)
@@ -87,19 +87,33 @@ static void take_terminal(struct session *s)
 }
 
 /* What has failed takes the others with it, if that is not what somebody wanted: the job comes back. */
-static void hear_exit(struct session *s, const struct capsule_message *m)
+static void judge_exit(struct session *s, const struct capsule_message *m)
 {
 	char how[80];
 
-	if (m->value && !s->worst)
-		s->worst = m->value;
-	if (!s->restart->on_failure || !s->complete || s->to_end || s->failing || !protect_is_failure(m->value))
+	if (!s->restart->on_failure || s->to_end || s->failing || !protect_is_failure(m->value))
 		return;
 	protect_describe(m->value, how, sizeof(how));
 	dprintf(s->restart->ready_fd, "process %d (%s) %s", m->pid, name_of(s->restart, m->pid), how);
 	s->failing = true;
 	s->worst = m->value;
-	restart_capsule_end(s->restart, s->init, s->watch[WATCH_INIT].fd);
+	if (!s->init_ended)
+		restart_capsule_end(s->restart, s->init, s->watch[WATCH_INIT].fd);
+}
+
+/* Before the restart is complete, as far as we have heard: judge_early(). Of several it is one that has failed. */
+static void hear_exit(struct session *s, const struct capsule_message *m)
+{
+	if (m->value && !s->worst)
+		s->worst = m->value;
+	if (s->complete) {
+		judge_exit(s, m);
+		return;
+	}
+	if (!s->early.pid)
+		s->early_since = session_now();
+	if (!s->early.pid || !protect_is_failure(s->early.value))
+		s->early = *m;
 }
 
 static void hear_init(struct session *s)
@@ -121,10 +135,6 @@ static void hear_init(struct session *s)
 		s->failed = true;
 		break;
 	case CAPSULE_EXITED:
-		if (!s->complete && !s->early.pid) {
-			s->early = m;
-			s->early_since = session_now();
-		}
 		hear_exit(s, &m);
 		break;
 	case CAPSULE_STOPPED: /* stop as well, so that the shell sees it */
@@ -250,12 +260,16 @@ static int watch_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Its agent may have told the coordinator why, whose word is on its way. */
+/* The coordinator's word is on its way: the programs may run already, or its agent may have told why. */
 static void judge_early(struct session *s)
 {
 	int status = s->early.value;
 
-	if (s->complete || s->failed || !s->early.pid || session_now() - s->early_since < EARLY_GRACE_MS / 1000.0)
+	if (s->complete && s->early.pid) {
+		judge_exit(s, &s->early);
+		s->early.pid = 0;
+	}
+	if (s->failed || !s->early.pid || session_now() - s->early_since < EARLY_GRACE_MS / 1000.0)
 		return;
 	warnx("process %d ended before the restart was complete (%s %d)", s->early.pid,
 	      WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
