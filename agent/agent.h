@@ -47,7 +47,7 @@ struct agent {
 	struct link link;
 	struct lock link_lock; /* held while a frame is on its way; exec takes it for good */
 	uint32_t checkpoint;  /* number of the one under way */
-	uint32_t files, external; /* enum msg_files, enum msg_external: of that one */
+	uint32_t files, external, text; /* enum msg_files, enum msg_external, enum msg_text: of that one */
 	char fail_text[408];  /* the first cause named in this phase */
 	struct image_context context; /* where the checkpoint thread goes on after a restart */
 	int watch_tid;

@@ -165,6 +165,8 @@ static int classify(const struct line *l, struct image_mapping *v)
 		return refuse(l, "is a mapping of a device, which is not supported");
 	v->file_size = (uint64_t)st.st_size;
 	v->file_mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+	if (!l->shared && agent.text == MSG_TEXT_SAVE)
+		v->flags |= IMAGE_MAPPING_WHOLE;
 	if (l->shared && in_memory(l->path)) {
 		v->kind = IMAGE_MAPPING_SHARED_ANON;
 		v->flags |= IMAGE_MAPPING_NAMED | (st.st_mode & 07777) << IMAGE_MAPPING_MODE_SHIFT;

@@ -5,6 +5,7 @@
  *
  *   of anonymous memory       when it is present or swapped
  *   of a private file mapping when it is no longer the file's (copied on write): present or swapped, and not PAGE_IS_FILE
+ *                             With --text=save the file's are saved as well, as far as it goes: marked, since a restart that finds it need not take them
  *   of shared memory          when the object has it, as mincore tells: our page table need not hold what another process wrote. Where
  *                             there is swap, always: mincore does not see what is there. Reading a page that is not there would make it
  */
@@ -64,9 +65,18 @@ struct walk {
 	const struct image_mapping *v;
 	struct runs *runs;
 	uint64_t at; /* up to here everything is in a run */
+	uint64_t file_end; /* up to here pages that are the file's are saved, too */
 	uint32_t data;
 	bool merge;
 };
+
+static int untouched(struct walk *w, uint64_t start, uint64_t end)
+{
+	uint64_t clean = end < w->file_end ? end : w->file_end > start ? w->file_end : start;
+	int r = runs_add(w->runs, start, clean, w->v->prot, w->data | IMAGE_RUN_CLEAN);
+
+	return r ? r : runs_add(w->runs, clean, end, w->v->prot, IMAGE_RUN_EMPTY);
+}
 
 static int touched(struct walk *w, uint64_t start, uint64_t end)
 {
@@ -75,7 +85,7 @@ static int touched(struct walk *w, uint64_t start, uint64_t end)
 	if (start > w->at && w->merge && start - w->at <= MERGE_GAP && w->at > w->v->start)
 		start = w->at;
 	if (start > w->at)
-		r = runs_add(w->runs, w->at, start, w->v->prot, IMAGE_RUN_EMPTY);
+		r = untouched(w, w->at, start);
 	w->at = end;
 	return r ? r : runs_add(w->runs, start, end, w->v->prot, w->data);
 }
@@ -174,16 +184,21 @@ static int walk(struct walk *w, uint64_t from, uint64_t to)
 	return r < 0 ? fermata_fail(r, "cannot read which pages of %lx-%lx are touched (errno %d)", from, to, -r) : 0;
 }
 
+static uint64_t file_end(const struct image_mapping *v)
+{
+	return v->file_size <= v->offset ? v->start : v->start + ALIGN_UP(v->file_size - v->offset, FM_PAGE_SIZE);
+}
+
 int pages_runs(const struct image_mapping *v, uint64_t from, uint64_t to, struct runs *runs)
 {
 	struct walk w = { .v = v, .runs = runs, .at = from,
 			  .data = v->prot & PROT_READ ? IMAGE_RUN_DATA : IMAGE_RUN_UNREADABLE,
-			  .merge = v->kind == IMAGE_MAPPING_ANON };
+			  .file_end = v->flags & IMAGE_MAPPING_WHOLE ? file_end(v) : 0, .merge = v->kind == IMAGE_MAPPING_ANON };
 	int r;
 
 	if (v->kind == IMAGE_MAPPING_SHARED_ANON || v->kind == IMAGE_MAPPING_SYSV)
 		r = shared_pages(&w, from, to);
 	else
 		r = walk(&w, from, to);
-	return r ? r : runs_add(runs, w.at, to, v->prot, IMAGE_RUN_EMPTY);
+	return r ? r : untouched(&w, w.at, to);
 }

@@ -319,15 +319,16 @@ static int take_idle(const struct msg_phase *m, int status)
 
 static int take_phase(const struct link_message *lm)
 {
-	struct msg_phase m;
+	struct msg_phase m = { 0 };
 	int status;
 
-	if (lm->length < sizeof(m))
+	if (lm->length < offsetof(struct msg_phase, text))
 		return -EPROTO;
-	memcpy(&m, lm->data, sizeof(m));
+	memcpy(&m, lm->data, lm->length < sizeof(m) ? lm->length : sizeof(m));
 	agent.fail_text[0] = waits_text[0] = 0;
 	agent.files = m.files;
 	agent.external = m.external;
+	agent.text = m.text;
 	if (m.phase == PHASE_RESUME) {
 		take_resume(&m);
 		return 0;

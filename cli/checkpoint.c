@@ -11,13 +11,15 @@
 #include "cli/cli.h"
 #include "protocol/external.h"
 #include "protocol/files.h"
+#include "protocol/text.h"
 
 static const char checkpoint_help[] =
-	"Usage: fermata checkpoint [JOB] [--stop] [--files WHAT] [--external WHAT] [--json]\n"
+	"Usage: fermata checkpoint [JOB] [--stop] [--files WHAT] [--external WHAT] [--text WHAT] [--json]\n"
 	"Takes a checkpoint of JOB (or of the only job that runs) and waits for it.\n"
 	"  --stop   end the job when the checkpoint is committed\n"
 	"  --files WHAT  restore, check or ignore, for this checkpoint: see fermata launch --help\n"
 	"  --external WHAT  fail, error or reconnect-listen: likewise\n"
+	"  --text WHAT  ref or save: likewise\n"
 	"  --json   the result as JSON\n"
 	"Exit status: 0 committed; 4 it failed and the job goes on unharmed.\n";
 
@@ -25,6 +27,7 @@ static const struct option checkpoint_long[] = {
 	{ "stop", no_argument, NULL, 's' },
 	{ "files", required_argument, NULL, 'f' },
 	{ "external", required_argument, NULL, 'e' },
+	{ "text", required_argument, NULL, 't' },
 	{ "json", no_argument, NULL, 'j' },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
@@ -124,6 +127,11 @@ int cmd_checkpoint(int argc, char **argv)
 			if (options_external(optarg) < 0)
 				return CLI_USAGE;
 			request.flags |= external_flag(external_parse(optarg));
+			break;
+		case 't':
+			if (options_program_text(optarg) < 0)
+				return CLI_USAGE;
+			request.flags |= text_flag(text_parse(optarg));
 			break;
 		case 'j': json = true; break;
 		case 'h': fputs(checkpoint_help, stdout); return CLI_OK;

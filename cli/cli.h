@@ -81,7 +81,7 @@ struct options_map { /* absolute, without a slash at the end; OLDs are different
 struct job_options {
 	const char *name; /* checked by rundir_job_check() */
 	const char *dir;  /* absolute, or NULL: ./fermata-NAME, or that of the job that is joined */
-	const char *compress, *rdma, *files, *external, *on_failure, *on_signal; /* NULL: not given */
+	const char *compress, *rdma, *files, *external, *text, *on_failure, *on_signal; /* NULL: not given */
 	unsigned int interval, keep, timeout, restarts; /* seconds, number, seconds, number */
 	bool interval_given, keep_given, timeout_given, restarts_given;
 	const struct options_with *with; /* NULL: not given */
@@ -122,6 +122,7 @@ int options_with_apart(const struct options_with *w, const char *dir); /* none i
 int options_map_add(struct options_map *m, const char *given);
 int options_map_make(const struct options_map *m, struct path_map *ret); /* the texts are to be freed. 0 or -ENOMEM */
 int options_external(const char *value);
+int options_program_text(const char *value);
 int options_capsule(const char *value); /* of --capsule: 0, or -EINVAL, said */
 
 /* paths.c: where the parts of fermata lie. */

@@ -71,6 +71,7 @@ static void coordinator_defaults(struct job_options *o, const char *on_signal)
 	o->rdma = o->rdma ? o->rdma : "auto";
 	o->files = o->files ? o->files : "restore";
 	o->external = o->external ? o->external : "fail";
+	o->text = o->text ? o->text : "ref";
 	o->on_failure = o->on_failure ? o->on_failure : "none";
 	o->on_signal = on_signal;
 	o->restarts = o->restarts_given ? o->restarts : OPTIONS_RESTARTS;
@@ -116,7 +117,7 @@ static int coordinator_start(const struct job_options *o)
 static int coordinator_conduct(const struct coordinator_flags *f, const struct job_options *o)
 {
 	struct coordinator_options c = {
-		.job = o->name, .dir = o->dir, .compress = o->compress, .rdma = o->rdma, .files = o->files, .external = o->external,
+		.job = o->name, .dir = o->dir, .compress = o->compress, .rdma = o->rdma, .files = o->files, .external = o->external, .text = o->text,
 		.on_failure = o->on_failure, .on_signal = o->on_signal, .restarts = o->restarts, .interval_s = o->interval, .keep = o->keep,
 		.timeout_ms = 1000 * o->timeout, .with = (const char *const *)f->with.paths, .with_count = f->with.count,
 		.save_directories = tree_save_all, .restart = f->restart, .relay = f->relay, .listen = f->relay ? NULL : o->listen,

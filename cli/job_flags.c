@@ -38,6 +38,7 @@ int job_flags_options(struct job_flags *f, struct job_options *o)
 	o->rdma = job_flags_text(f, JOB_FLAG_RDMA);
 	o->files = job_flags_text(f, JOB_FLAG_FILES);
 	o->external = job_flags_text(f, JOB_FLAG_EXTERNAL);
+	o->text = job_flags_text(f, JOB_FLAG_TEXT);
 	o->on_failure = job_flags_text(f, JOB_FLAG_ON_FAILURE);
 	o->on_signal = on_signal ? f->on_signal : NULL;
 	o->restarts = number(f, "--restarts", JOB_FLAG_RESTARTS, &o->restarts_given);
@@ -48,7 +49,7 @@ int job_flags_options(struct job_flags *f, struct job_options *o)
 		log_error("FERMATA_FAULT=%s: no such point", getenv("FERMATA_FAULT"));
 		return -EINVAL;
 	}
-	if (options_failure(o->on_failure) < 0 || options_external(o->external) < 0 || options_check(o->compress, o->rdma, o->files) < 0)
+	if (options_failure(o->on_failure) < 0 || options_external(o->external) < 0 || options_program_text(o->text) < 0 || options_check(o->compress, o->rdma, o->files) < 0)
 		return -EINVAL;
 	return options_signal(on_signal, f->on_signal);
 }

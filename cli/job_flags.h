@@ -9,7 +9,7 @@
 /* Each has a variable, FERMATA_ and the name here. */
 #define JOB_FLAGS(X)                                                                                                        \
 	X(JOB, "job") X(DIR, "dir") X(INTERVAL, "interval") X(KEEP, "keep") X(COMPRESS, "compress") X(RDMA, "rdma") X(FILES, "files") \
-	X(EXTERNAL, "external") X(ON_FAILURE, "on-failure") X(RESTARTS, "restarts") X(ON_SIGNAL, "on-signal") X(TIMEOUT, "timeout") \
+	X(EXTERNAL, "external") X(TEXT, "text") X(ON_FAILURE, "on-failure") X(RESTARTS, "restarts") X(ON_SIGNAL, "on-signal") X(TIMEOUT, "timeout") \
 	X(LISTEN, "listen")
 
 #define JOB_FLAG_ENUM(NAME, name) JOB_FLAG_##NAME,

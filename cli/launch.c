@@ -31,6 +31,9 @@ static const char launch_help[] =
 	"  --external WHAT   connections that lead out of the job: fail, the checkpoint names one; error, it\n"
 	"                    comes back with its other side gone; reconnect-listen, and so do those that no\n"
 	"                    program has accepted yet: they are left out (default: fail)\n"
+	"  --text WHAT       unchanged pages of programs, libraries and other files that are mapped: ref, a\n"
+	"                    restart takes them from the files; save, they are in the checkpoint, too, for a\n"
+	"                    machine with other files, or without (default: ref)\n"
 	"  --on-failure WHAT restart: when a program that was launched is killed or fails, the job comes back\n"
 	"                    from its newest checkpoint (default: none)\n"
 	"  --restarts N      at most so often (default: 5), and three times from the same checkpoint\n"
@@ -43,7 +46,8 @@ static const char launch_help[] =
 	"  --no-remote       what is started on other hosts by ssh does not come under the job\n"
 	"Each has an environment variable: FERMATA_JOB, FERMATA_DIR, FERMATA_INTERVAL,\n"
 	"FERMATA_KEEP, FERMATA_COMPRESS, FERMATA_RDMA, FERMATA_FILES, FERMATA_WITH=DIR:DIR,\n"
-	"FERMATA_EXTERNAL, FERMATA_ON_FAILURE, FERMATA_RESTARTS, FERMATA_ON_SIGNAL, FERMATA_TIMEOUT, FERMATA_LISTEN, FERMATA_COORDINATOR,\n"
+	"FERMATA_EXTERNAL, FERMATA_TEXT, FERMATA_ON_FAILURE, FERMATA_RESTARTS, FERMATA_ON_SIGNAL, FERMATA_TIMEOUT, FERMATA_LISTEN,\n"
+	"FERMATA_COORDINATOR,\n"
 	"FERMATA_REMOTE=no; an option beats it.\n";
 
 enum { OPT_COORDINATOR = 256, OPT_NO_REMOTE, OPT_WITH };

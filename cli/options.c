@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "protocol/external.h"
 #include "protocol/files.h"
+#include "protocol/text.h"
 
 const char *options_text(const char *flag, const char *variable)
 {
@@ -58,6 +59,14 @@ int options_external(const char *value)
 	if (!value || external_parse(value))
 		return 0;
 	log_error("--external %s: fail, error or reconnect-listen is needed", value);
+	return -EINVAL;
+}
+
+int options_program_text(const char *value)
+{
+	if (!value || text_parse(value))
+		return 0;
+	log_error("--text %s: ref or save is needed", value);
 	return -EINVAL;
 }
 

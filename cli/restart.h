@@ -92,6 +92,8 @@ struct restart {
 	const char *files; /* --files, or NULL */
 	struct restart_files *contents;
 	struct restart_trees *trees;
+	const char **taken; /* files that are not what the processes mapped, whose pages come from the checkpoint: paths in the images */
+	size_t taken_count;
 	struct options_with with; /* the job's, where they are now */
 	struct options_map map; /* --map */
 	struct path_map moved;	/* the same, to be applied: every path of the checkpoint goes through it, once */

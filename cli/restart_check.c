@@ -83,6 +83,7 @@ void restart_close(struct restart *r)
 	for (unsigned int i = 0; i < r->with.count; i++)
 		free(r->with.paths[i]);
 	restart_files_free(r);
+	free(r->taken);
 	free((void *)r->moved.texts);
 	free(r->processes);
 	manifest_free(r->manifest);
@@ -93,7 +94,8 @@ void restart_close(struct restart *r)
 
 /* ---- this host can run them ---- */
 
-enum { BAD = 1, MISSING = 2 }; /* for a reason that has been said; one is that a path leads to nothing */
+/* BAD: for a reason that has been said. MISSING: one is that a path leads to nothing. REFERRED: one is a file of which the checkpoint has not all pages. TAKE: it has them, and is fine. */
+enum { BAD = 1, MISSING = 2, REFERRED = 4, TAKE = 8 };
 
 static int bad_path(void)
 {
@@ -151,58 +153,121 @@ static int check_host(const struct host *h, const struct restart_process *p)
 	return bad;
 }
 
+/* What of a mapped file is there, and said where it is not enough. TAKE: nothing of it is needed. */
 static int check_mapped_file(const struct restart_process *p, const struct image_mapping *m)
 {
 	const char *path = image_mapping_path(p->image, m);
+	bool whole = m->kind == IMAGE_MAPPING_FILE && m->flags & IMAGE_MAPPING_WHOLE;
 	struct stat st;
 
 	if (stat(path, &st) < 0) {
 		int bad = bad_path();
 
+		if (whole)
+			return TAKE;
 		warn("process %u maps %s", p->info->pid, path);
-		return bad;
+		return bad | (m->kind == IMAGE_MAPPING_FILE ? REFERRED : 0);
 	}
 	if (m->kind == IMAGE_MAPPING_SHARED_FILE) { /* its content may have gone on; its pages must exist */
 		if ((uint64_t)st.st_size >= m->file_size)
 			return 0;
 		warnx("process %u maps %s: it has %lld bytes now, %llu are mapped", p->info->pid, path,
 		      (long long)st.st_size, (unsigned long long)m->file_size);
-		return 1;
+		return BAD;
 	}
-	if ((uint64_t)st.st_size != m->file_size ||
-	    (uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec != m->file_mtime_ns) {
-		warnx("process %u maps %s, which has changed since the checkpoint", p->info->pid, path);
-		return 1;
-	}
-	return 0;
+	if ((uint64_t)st.st_size == m->file_size && (uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec == m->file_mtime_ns)
+		return 0;
+	if (whole)
+		return TAKE;
+	warnx("process %u maps %s, which has changed since the checkpoint", p->info->pid, path);
+	return BAD | REFERRED;
 }
 
-static int check_files(const struct restart *r, const struct restart_process *p)
+/* Each once. False: no memory. */
+static bool note_taken(struct restart *r, const char *path)
+{
+	const char **more;
+
+	for (size_t i = 0; i < r->taken_count; i++)
+		if (!strcmp(r->taken[i], path))
+			return true;
+	more = reallocarray(r->taken, r->taken_count + 1, sizeof(*more));
+	if (!more) {
+		warn("%s", path);
+		return false;
+	}
+	r->taken = more;
+	r->taken[r->taken_count++] = path;
+	return true;
+}
+
+/* Mappings of one file stand together as a rule. */
+static int check_mappings(struct restart *r, const struct restart_process *p, bool *ret_program_taken)
 {
 	const char *last = "";
-	struct stat st;
 	size_t n;
 	const struct image_mapping *m = image_get_mappings(p->image, &n);
-	int bad = 0;
+	uint32_t last_kind = 0;
+	int bad = 0, is = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		const char *path = image_mapping_path(p->image, &m[i]);
 
-		if ((m[i].kind != IMAGE_MAPPING_FILE && m[i].kind != IMAGE_MAPPING_SHARED_FILE) || !strcmp(path, last) ||
-		    restart_files_covers(r, path) || restart_trees_covers(r, path))
+		if ((m[i].kind != IMAGE_MAPPING_FILE && m[i].kind != IMAGE_MAPPING_SHARED_FILE) || restart_files_covers(r, path) || restart_trees_covers(r, path))
 			continue;
-		bad |= check_mapped_file(p, &m[i]);
-		last = path;
+		if (m[i].kind != last_kind || strcmp(path, last)) {
+			is = check_mapped_file(p, &m[i]);
+			if (is == TAKE && !note_taken(r, path))
+				is = BAD;
+			last = path;
+			last_kind = m[i].kind;
+		}
+		if (is == TAKE) {
+			*ret_program_taken |= !strcmp(path, p->info->exe);
+			image_take_pages(p->image, &m[i]);
+		} else {
+			bad |= is;
+		}
 	}
-	if (!restart_trees_covers(r, p->info->exe) && access(p->info->exe, X_OK) < 0) {
-		bad |= bad_path();
-		warn("process %u: its program %s", p->info->pid, p->info->exe);
-	}
+	return bad;
+}
+
+/* Of a program whose pages are in the checkpoint a capsule needs no file: /proc/self/exe is the restorer then. */
+static int check_program(const struct restart *r, const struct restart_process *p, bool taken)
+{
+	int bad;
+
+	if (restart_trees_covers(r, p->info->exe) || !access(p->info->exe, X_OK) || (taken && r->capsule))
+		return 0;
+	bad = bad_path();
+	warn("process %u: its program %s", p->info->pid, p->info->exe);
+	return bad;
+}
+
+static int check_files(struct restart *r, const struct restart_process *p)
+{
+	bool taken = false;
+	struct stat st;
+	int bad = check_mappings(r, p, &taken);
+
+	bad |= check_program(r, p, taken);
 	if (!restart_trees_covers(r, p->info->cwd) && (stat(p->info->cwd, &st) < 0 || access(p->info->cwd, X_OK) < 0)) {
 		bad |= bad_path();
 		warn("process %u: its working directory %s", p->info->pid, p->info->cwd);
 	}
 	return bad;
+}
+
+/* @bad: of all that was said. */
+static void say_remedies(const struct restart *r, int bad)
+{
+	if (bad & MISSING)
+		warnx("what has moved since the checkpoint is found with --map OLD=NEW");
+	if (bad & REFERRED)
+		warnx("a checkpoint that is taken with --text=save needs no programs and libraries that are as they were");
+	if (r->taken_count && !bad)
+		warnx("%zu mapped file%s not there as at the checkpoint, %s%s: the pages come from the checkpoint", r->taken_count,
+		      r->taken_count == 1 ? " is" : "s are", r->taken[0], r->taken_count == 1 ? "" : " first");
 }
 
 int restart_check(struct restart *r)
@@ -218,8 +283,7 @@ int restart_check(struct restart *r)
 		bad |= check_host(&host, &r->processes[i]);
 		bad |= check_files(r, &r->processes[i]);
 	}
-	if (bad & MISSING)
-		warnx("what has moved since the checkpoint is found with --map OLD=NEW");
+	say_remedies(r, bad);
 	if (access(r->restorer, X_OK) < 0) {
 		warn("%s", r->restorer);
 		bad = BAD;

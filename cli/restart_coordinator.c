@@ -24,6 +24,7 @@ int session_start_coordinator(struct session *s)
 		.restarts_given = true,
 		.files = r->manifest->files[0] ? r->manifest->files : NULL,
 		.external = r->manifest->external[0] ? r->manifest->external : NULL,
+		.text = r->manifest->text[0] ? r->manifest->text : NULL,
 		/* Checkpoints of a job in the debugger would push out, by --keep, the one that is looked at. */
 		.interval = r->pause_all || r->pause_text || r->debug_text ? 0 : r->interval_s,
 		.keep = r->keep,

@@ -7,7 +7,7 @@
  *   loads    [a][b ][c     ][c  ]  hole  [d]   hole         a load lies in one mapping and in one block
  *
  * Holes of the image are zeros. In anonymous memory they are left untouched; over a file's pages they have to be read as any
- * other, or the file would show through. Bytes that no memory takes are loads to PLAN_NOWHERE: they are checked all the same.
+ * other, or the file would show through, which shows where they are as it has them. Bytes that no memory takes are loads to PLAN_NOWHERE: they are checked all the same.
  */
 #include "cli/restart.h"
 
@@ -85,6 +85,8 @@ static int add_segment(struct restart_loads *l, const Elf64_Phdr *s, uint32_t ki
 	case IMAGE_MAPPING_SYSV:
 		return add_data(l, s->p_vaddr, s->p_filesz, s->p_offset);
 	case IMAGE_MAPPING_FILE:
+		if (s->p_flags & IMAGE_SEGMENT_CLEAN)
+			return add_unloaded(l, s->p_offset, s->p_offset + s->p_filesz);
 		return add_load(l, s->p_vaddr, s->p_filesz, s->p_offset);
 	default: /* the file is the content; the kernel's own pages */
 		return add_unloaded(l, s->p_offset, s->p_offset + s->p_filesz);

@@ -138,6 +138,8 @@ static int start_check_options(const struct job_options *o, struct job *job)
 	if (r == 0)
 		r = start_check_text(o->name, status, "external", o->external);
 	if (r == 0)
+		r = start_check_text(o->name, status, "text", o->text);
+	if (r == 0)
 		r = start_check_number(o->name, status, "interval", o->interval, o->interval_given);
 	if (r == 0)
 		r = start_check_number(o->name, status, "keep", o->keep, o->keep_given);

@@ -77,6 +77,7 @@ static int start_args(struct start_args *a, const struct job_options *o)
 	for (unsigned int i = 0; o->with && i < o->with->count; i++)
 		start_arg(a, "--with", o->with->paths[i]);
 	start_arg(a, "--external", o->external);
+	start_arg(a, "--text", o->text);
 	start_arg(a, "--on-failure", o->on_failure);
 	start_arg(a, "--on-signal", o->on_signal);
 	start_arg(a, "--restart", o->restart);

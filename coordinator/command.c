@@ -246,12 +246,12 @@ json_t *command_status(struct coordinator *c)
 {
 	const struct coordinator_options *o = c->options;
 
-	return json_pack("{s:s, s:b, s:s?, s:s, s:s?, s:o, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "job", o->job,
+	return json_pack("{s:s, s:b, s:s?, s:s, s:s?, s:o, s:i, s:s, s:f, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "job", o->job,
 			 "restarted", o->restart != NULL, "restarted_from", o->restart, "dir", o->dir, "listen",
 			 c->port_count ? c->ports[0].address : NULL, "hosts", command_status_hosts(c),
 			 "coordinator", (int)getpid(), "phase", conduct_state_name(c->state), "phase_seconds",
 			 (double)(raw_now_ns() - c->state_since_ns) / 1e9, "interval", (int)o->interval_s, "keep",
-			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "files", o->files, "external", o->external ? o->external : "fail", "on_failure",
+			 (int)o->keep, "compress", o->compress, "rdma", o->rdma, "files", o->files, "external", o->external ? o->external : "fail", "text", o->text ? o->text : "ref", "on_failure",
 			 o->on_failure ? o->on_failure : "none", "on_signal", o->on_signal ? o->on_signal : "none", "restarts", (int)o->restarts, "timeout_ms", (int)o->timeout_ms,
 			 "next_checkpoint", (int)c->store.next, "restart_phases_ns", command_status_phases(c->restart_phase_ns),
 			 "last", command_status_last(&c->last), "processes", command_status_processes(c), "with", command_status_with(o));

@@ -34,6 +34,7 @@
 #include "coordinator/internal.h"
 #include "protocol/external.h"
 #include "protocol/files.h"
+#include "protocol/text.h"
 
 #define AGAIN_MS 10u
 #define AGAIN_DOUBLINGS 5u
@@ -47,6 +48,7 @@ bool conduct_attempt(struct coordinator *c)
 		return false;
 	c->files = files;
 	c->external = external_of(flags, external_parse(c->options->external));
+	c->text = text_of(flags, text_parse(c->options->text));
 	c->flags = flags;
 	c->attempts++;
 	c->started_ns = raw_now_ns();

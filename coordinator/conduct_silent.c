@@ -9,6 +9,7 @@
  * What runs under the loader's own name (`ld.so PROGRAM`) has no loader either, hence the look for the agent in its mappings; that
  * a program is only just starting is what SILENT_NS is for.
  */
+#include <dirent.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,6 +37,25 @@ static bool program_has_loader(int fd, const Elf64_Ehdr *e)
 	return false;
 }
 
+/* Its own thread tells of one whose pages are a checkpoint's (--text=save). */
+static bool program_has_agent_thread(pid_t pid)
+{
+	char path[300], name[16];
+	bool found = false;
+	struct dirent *e;
+	DIR *d;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	d = opendir(path);
+	while (d && !found && (e = readdir(d))) {
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/comm", (int)pid, e->d_name);
+		found = raw_read_file(path, name, sizeof(name)) > 0 && !strncmp(name, "fermata\n", 8);
+	}
+	if (d)
+		closedir(d);
+	return found;
+}
+
 static bool program_has_agent(pid_t pid)
 {
 	char path[64], line[4352];
@@ -48,7 +68,7 @@ static bool program_has_agent(pid_t pid)
 		found = strstr(line, "/libfermata.so") != NULL;
 	if (f)
 		fclose(f);
-	return found;
+	return found || program_has_agent_thread(pid);
 }
 
 /* Its real and its effective ids differ: anybody may see that. */

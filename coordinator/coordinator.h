@@ -43,6 +43,7 @@ struct coordinator_options {
 	const char *compress, *rdma;
 	const char *files; /* restore, check or ignore; NULL: restore */
 	const char *external; /* fail, error or reconnect-listen; NULL: fail */
+	const char *text; /* ref or save; NULL: ref */
 	const char *on_failure, *on_signal; /* for what stays with the programs: kept, and told; NULL: none */
 	unsigned int restarts;
 	unsigned int interval_s; /* 0: only when asked */

@@ -227,7 +227,7 @@ struct coordinator {
 	uint64_t state_since_ns, started_ns, foreign_since_ns;
 	uint64_t phase_ns[STATE_COUNT]; /* of the checkpoint under way, or of the restart: what each state took */
 	uint32_t flags; /* of msg_checkpoint, of the checkpoint under way */
-	uint32_t files, external; /* enum msg_files, enum msg_external: of the checkpoint under way */
+	uint32_t files, external, text; /* enum msg_files, enum msg_external, enum msg_text: of the checkpoint under way */
 	struct names names;
 	struct store store;
 	struct outcome last;

@@ -58,11 +58,11 @@ static json_t *manifest_build(struct coordinator *c)
 	clock_gettime(CLOCK_REALTIME, &now);
 	gmtime_r(&now.tv_sec, &tm);
 	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
-	return json_pack("{s:s, s:i, s:s, s:s, s:I, s:s, s:f, s:I, s:o, s:{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i}, s:o, s:o}", "format",
+	return json_pack("{s:s, s:i, s:s, s:s, s:I, s:s, s:f, s:I, s:o, s:{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i}, s:o, s:o}", "format",
 			 MANIFEST_FORMAT, "version", MANIFEST_VERSION, "fermata", FERMATA_VERSION, "job", o->job, "checkpoint",
 			 (json_int_t)c->store.next, "time", when, "time_unix", (double)now.tv_sec + (double)now.tv_nsec / 1e9,
 			 "generation", (json_int_t)generation, "hosts", manifest_hosts(c), "options", "compress", o->compress,
-			 "rdma", o->rdma, "files", o->files, "external", o->external ? o->external : "fail", "on_failure", o->on_failure ? o->on_failure : "none", "on_signal",
+			 "rdma", o->rdma, "files", o->files, "external", o->external ? o->external : "fail", "text", o->text ? o->text : "ref", "on_failure", o->on_failure ? o->on_failure : "none", "on_signal",
 			 o->on_signal ? o->on_signal : "none", "restarts", (int)o->restarts, "interval", (int)o->interval_s, "keep", (int)o->keep, "timeout_ms",
 			 (int)o->timeout_ms, "images", images, "directories", directories_manifest(c));
 }

@@ -105,7 +105,7 @@ static void build_phdrs(struct image_file *f, Elf64_Phdr *p)
 		*p = (Elf64_Phdr){
 			.p_type = PT_LOAD,
 			.p_flags = (r->prot & PROT_READ ? PF_R : 0) | (r->prot & PROT_WRITE ? PF_W : 0) |
-				   (r->prot & PROT_EXEC ? PF_X : 0),
+				   (r->prot & PROT_EXEC ? PF_X : 0) | (r->flags & IMAGE_RUN_CLEAN ? IMAGE_SEGMENT_CLEAN : 0),
 			.p_offset = offset,
 			.p_vaddr = r->start,
 			.p_memsz = r->end - r->start,

@@ -189,6 +189,7 @@ static bool take(struct manifest *m, const json_t *o)
 	take_text(m->rdma, sizeof(m->rdma), options, "rdma");
 	take_text(m->files, sizeof(m->files), options, "files");
 	take_text(m->external, sizeof(m->external), options, "external");
+	take_text(m->text, sizeof(m->text), options, "text");
 	take_text(m->on_failure, sizeof(m->on_failure), options, "on_failure");
 	take_text(m->on_signal, sizeof(m->on_signal), options, "on_signal");
 	m->checkpoint = take_number(o, "checkpoint", INT64_MAX);

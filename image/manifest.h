@@ -43,6 +43,7 @@ struct manifest {
 	char time[32];
 	char compress[16], rdma[16], files[16];
 	char external[24]; /* empty: fail */
+	char text[16];	   /* empty: ref */
 	char on_failure[16], on_signal[16]; /* empty or none: none */
 	uint32_t restarts;
 	uint32_t interval_s, keep, timeout_ms;

@@ -65,6 +65,8 @@ const char *image_content_path(const struct image *i, const struct image_content
 const char *image_content_name(const struct image *i, const struct image_content *c); /* of the file in the checkpoint; "" */
 const struct image_mapping *image_get_mappings(const struct image *i, size_t *ret_count);
 const char *image_mapping_path(const struct image *i, const struct image_mapping *m); /* "" if none */
+/* What @mapping (IMAGE_MAPPING_WHOLE) maps is not there, or not what it was: from now on it is memory of its own, of the pages in @i. */
+void image_take_pages(struct image *i, const struct image_mapping *mapping);
 const struct image_sigaction *image_get_signals(const struct image *i);
 const struct image_cpu *image_get_cpu(const struct image *i);
 const struct image_host *image_get_host(const struct image *i);

@@ -267,6 +267,15 @@ const struct image_mapping *image_get_mappings(const struct image *i, size_t *re
 	return i->mappings;
 }
 
+void image_take_pages(struct image *i, const struct image_mapping *mapping)
+{
+	struct image_mapping *m = &i->mappings[mapping - i->mappings];
+
+	m->kind = IMAGE_MAPPING_ANON;
+	m->path = 0;
+	m->offset = m->dev = m->ino = 0;
+}
+
 const char *image_mapping_path(const struct image *i, const struct image_mapping *m)
 {
 	return m->path ? i->paths + m->path : "";

@@ -88,7 +88,7 @@ struct image_thread {
 
 enum image_mapping_kind {
 	IMAGE_MAPPING_ANON = 1,	  /* private anonymous (also heap and stacks) */
-	IMAGE_MAPPING_FILE = 2,	  /* private, of a file: unsaved pages come from the file */
+	IMAGE_MAPPING_FILE = 2,	  /* private, of a file: unsaved pages come from the file, and so may those that are saved and unchanged (IMAGE_SEGMENT_CLEAN) */
 	IMAGE_MAPPING_SHARED_FILE = 3, /* shared, of a named file on disk: the file is the content */
 	IMAGE_MAPPING_SHARED_ANON = 4, /* shared memory without a name that lasts, of the object (dev, ino); its pages are
 					* saved once in the whole checkpoint, in the image of the process that led */
@@ -109,7 +109,10 @@ enum {
 	IMAGE_MAPPING_NAMED = 4,
 	IMAGE_MAPPING_READONLY = 8,   /* SYSV: attached with SHM_RDONLY */
 	IMAGE_MAPPING_TRANSIENT = 16, /* SYSV: attached for its pages' sake only; not the program's, and gone when they are read */
+	IMAGE_MAPPING_WHOLE = 32,     /* FILE: all pages that the file has are saved, too; the rest, behind its end, none can read */
 };
+/* A program header's flag, of those left to an operating system: these pages are as the file has them. */
+#define IMAGE_SEGMENT_CLEAN 0x00100000u
 #define IMAGE_MAPPING_MODE_SHIFT 16 /* NAMED: its permissions, in the flags */
 
 struct image_mapping {

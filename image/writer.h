@@ -24,6 +24,7 @@ enum {
 	IMAGE_RUN_EMPTY = 1,  /* a program header only: nothing was touched, or the file has it (p_filesz 0) */
 	IMAGE_RUN_UNREADABLE = 2, /* PROT_NONE or write-only: read it through /proc/self/mem */
 	IMAGE_RUN_LIVE = 4, /* may change while it is written (the caller's own state): a copy is summed and written */
+	IMAGE_RUN_CLEAN = 8, /* of a file, which has the same: IMAGE_SEGMENT_CLEAN */
 };
 
 struct image_range {

@@ -160,7 +160,7 @@ static uint32_t decode_shortest(uint16_t type)
 	case MSG_ERROR: return sizeof(struct msg_error);
 	case MSG_REGISTER: return offsetof(struct msg_register, part); /* agents in images may be older */
 	case MSG_WELCOME: return sizeof(struct msg_welcome);
-	case MSG_PHASE: return sizeof(struct msg_phase);
+	case MSG_PHASE: return offsetof(struct msg_phase, text);
 	case MSG_PHASE_DONE: return sizeof(struct msg_phase_done);
 	case MSG_NAMES:
 	case MSG_NAMES_REPLY: return sizeof(struct msg_names);

@@ -130,6 +130,9 @@ enum msg_files { MSG_FILES_UNSAID = 0, MSG_FILES_RESTORE = 1, MSG_FILES_CHECK = 
 /* What becomes of connections that lead out of the job: the policy of `launch --external`. UNSAID: of an older coordinator, FAIL. */
 enum msg_external { MSG_EXTERNAL_UNSAID = 0, MSG_EXTERNAL_FAIL = 1, MSG_EXTERNAL_ERROR = 2, MSG_EXTERNAL_RECONNECT = 3 };
 
+/* Where unchanged pages of private mappings of files are: the policy of `launch --text`. UNSAID: of an older coordinator, REF. */
+enum msg_text { MSG_TEXT_UNSAID = 0, MSG_TEXT_REF = 1, MSG_TEXT_SAVE = 2 };
+
 struct msg_phase {
 	uint32_t phase;
 	uint32_t round;
@@ -139,6 +142,7 @@ struct msg_phase {
 	char name[64];	     /* WRITE: file name of this process's image */
 	uint32_t files;	     /* enum msg_files: of this checkpoint */
 	uint32_t external;   /* enum msg_external: likewise */
+	uint32_t text;	     /* enum msg_text: likewise; an older coordinator's ends in front of it */
 };
 
 struct msg_phase_done {
@@ -181,6 +185,8 @@ enum {
 	MSG_CHECKPOINT_EXTERNAL_FAIL = 4, /* enum msg_external is so; none of the three: as the job has it */
 	MSG_CHECKPOINT_EXTERNAL_ERROR = 8,
 	MSG_CHECKPOINT_EXTERNAL_RECONNECT = 16,
+	MSG_CHECKPOINT_TEXT_REF = 32, /* enum msg_text is so; neither: as the job has it */
+	MSG_CHECKPOINT_TEXT_SAVE = 64,
 };
 
 struct msg_checkpoint {
@@ -244,7 +250,7 @@ _Static_assert(sizeof(struct msg_auth_challenge) == 64, "wire format");
 _Static_assert(sizeof(struct msg_error) == 8, "wire format");
 _Static_assert(sizeof(struct msg_register) == 368, "wire format");
 _Static_assert(sizeof(struct msg_welcome) == 112, "wire format");
-_Static_assert(sizeof(struct msg_phase) == 600, "wire format");
+_Static_assert(sizeof(struct msg_phase) == 604, "wire format");
 _Static_assert(sizeof(struct msg_phase_done) == 64, "wire format");
 _Static_assert(sizeof(struct msg_names) == 8, "wire format");
 _Static_assert(sizeof(struct msg_name) == 8, "wire format");

@@ -50,13 +50,14 @@ _fermata()
 	--job) mapfile -t COMPREPLY < <(compgen -W "$(_fermata_jobs)" -- "$current"); return ;;
 	--dir | --with) mapfile -t COMPREPLY < <(compgen -d -- "$current"); return ;;
 	--rdma) mapfile -t COMPREPLY < <(compgen -W "auto system soft" -- "$current"); return ;;
+	--text) mapfile -t COMPREPLY < <(compgen -W "ref save" -- "$current"); return ;;
 	--external) mapfile -t COMPREPLY < <(compgen -W "fail error reconnect-listen" -- "$current"); return ;;
 	--compress) mapfile -t COMPREPLY < <(compgen -W "none" -- "$current"); return ;;
 	esac
 	case $command in
-	launch) options+=" --job --dir --interval --keep --compress --rdma --files --external --with --timeout --listen --coordinator --no-remote" ;;
-	coordinator) options+=" --job --dir --interval --keep --compress --rdma --files --external --timeout --listen --foreground" ;;
-	checkpoint) options+=" --stop --files --external --json $(_fermata_jobs)" ;;
+	launch) options+=" --job --dir --interval --keep --compress --rdma --files --external --text --with --timeout --listen --coordinator --no-remote" ;;
+	coordinator) options+=" --job --dir --interval --keep --compress --rdma --files --external --text --timeout --listen --foreground" ;;
+	checkpoint) options+=" --stop --files --external --text --json $(_fermata_jobs)" ;;
 	status) options+=" --json --watch $(_fermata_jobs)" ;;
 	restart) options+=" --rdma --files --map --capsule --host --hosts --listen --coordinator --part --no-verify --pause --gdb" ;;
 	list | inspect | verify | core | check) options+=" --json" ;;

@@ -213,6 +213,42 @@ static void test_beyond_file(void **state)
 	close(fd);
 }
 
+/* Pages that a file has as well say so; who cannot have the file takes them as memory. */
+static void test_whole_mapping(void **state)
+{
+	struct image_written written;
+	const struct image_mapping *m;
+	const Elf64_Phdr *p;
+	char *base = map(4 * PAGE);
+	struct image *i;
+	size_t n;
+
+	fill(base, 3 * PAGE, 7);
+	sample_add(&s, base, 4 * PAGE, IMAGE_MAPPING_FILE, IMAGE_RUN_CLEAN)->end = (uint64_t)(uintptr_t)base + PAGE;
+	s.mappings[0].flags = IMAGE_MAPPING_WHOLE;
+	for (size_t k = 1; k < 4; k++) {
+		uint64_t at = (uint64_t)(uintptr_t)base + k * PAGE;
+
+		s.runs[s.dump.run_count++] = (struct image_run){ at, at + PAGE, 3, k == 1 ? IMAGE_RUN_DATA : k == 2 ? IMAGE_RUN_CLEAN : IMAGE_RUN_EMPTY };
+	}
+	i = write_and_open(&written);
+	p = image_get_segments(i, &n);
+	assert_int_equal(n, 4);
+	for (size_t k = 0; k < 4; k++)
+		assert_int_equal(p[k].p_flags, PF_R | PF_W | (k % 2 ? 0 : IMAGE_SEGMENT_CLEAN));
+	for (size_t k = 0; k < 3; k++)
+		check_segment(i, k, base + k * PAGE, PAGE);
+	m = image_get_mappings(i, &n);
+	assert_int_equal(m->flags, IMAGE_MAPPING_WHOLE);
+	assert_string_not_equal(image_mapping_path(i, m), "");
+	image_take_pages(i, m);
+	assert_int_equal(m->kind, IMAGE_MAPPING_ANON);
+	assert_string_equal(image_mapping_path(i, m), "");
+	assert_int_equal(m->end - m->start, 4 * PAGE);
+	image_free(i);
+	munmap(base, 4 * PAGE);
+}
+
 /* The stack that writes is part of what is written: its checksum must be that of the bytes in the file. */
 static void test_own_stack(void **state)
 {
@@ -310,6 +346,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_holes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unreadable, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_beyond_file, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_whole_mapping, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_own_stack, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_live, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_runs, setup, teardown),
