@@ -5,14 +5,17 @@
  *
  *   of anonymous memory       when it is present or swapped
  *   of a private file mapping when it is no longer the file's (copied on write): present or swapped, and not PAGE_IS_FILE
- *                             With --text=save the file's are saved as well, as far as it goes: marked, since a restart that finds it need not take them
+ *                             With --text=save the file's are saved as well, as far as it goes: marked, since a restart that finds it need not take them. So is in any
+ *                             case the first page of a program or library
  *   of shared memory          when the object has it, as mincore tells: our page table need not hold what another process wrote. Where
  *                             there is swap, always: mincore does not see what is there. Reading a page that is not there would make it
  */
+#include <elf.h>
 #include <errno.h>
 #include <linux/fs.h>
 #include <string.h>
 #include <sys/sysinfo.h>
+#include <sys/uio.h>
 
 #include "agent/agent.h"
 #include "agent/maps.h"
@@ -65,14 +68,14 @@ struct walk {
 	const struct image_mapping *v;
 	struct runs *runs;
 	uint64_t at; /* up to here everything is in a run */
-	uint64_t file_end; /* up to here pages that are the file's are saved, too */
+	uint64_t clean_end; /* up to here pages that are the file's are saved, too */
 	uint32_t data;
 	bool merge;
 };
 
 static int untouched(struct walk *w, uint64_t start, uint64_t end)
 {
-	uint64_t clean = end < w->file_end ? end : w->file_end > start ? w->file_end : start;
+	uint64_t clean = end < w->clean_end ? end : w->clean_end > start ? w->clean_end : start;
 	int r = runs_add(w->runs, start, clean, w->v->prot, w->data | IMAGE_RUN_CLEAN);
 
 	return r ? r : runs_add(w->runs, clean, end, w->v->prot, IMAGE_RUN_EMPTY);
@@ -184,16 +187,29 @@ static int walk(struct walk *w, uint64_t from, uint64_t to)
 	return r < 0 ? fermata_fail(r, "cannot read which pages of %lx-%lx are touched (errno %d)", from, to, -r) : 0;
 }
 
-static uint64_t file_end(const struct image_mapping *v)
+/* A program or library from its beginning on: that page tells which build it is, a restart and debuggers. */
+static bool is_program_head(const struct image_mapping *v)
 {
-	return v->file_size <= v->offset ? v->start : v->start + ALIGN_UP(v->file_size - v->offset, FM_PAGE_SIZE);
+	char magic[SELFMAG];
+	struct iovec to = { magic, sizeof(magic) }, from = { (void *)v->start, sizeof(magic) };
+
+	return v->kind == IMAGE_MAPPING_FILE && !v->offset && v->prot & PROT_READ &&
+	       RAW6(SYS_process_vm_readv, raw_gettid(), &to, 1, &from, 1, 0) == sizeof(magic) && !memcmp(magic, ELFMAG, SELFMAG);
+}
+
+/* Up to where unchanged pages are saved. */
+static uint64_t clean_end(const struct image_mapping *v)
+{
+	if (v->flags & IMAGE_MAPPING_WHOLE)
+		return v->file_size <= v->offset ? v->start : v->start + ALIGN_UP(v->file_size - v->offset, FM_PAGE_SIZE);
+	return is_program_head(v) ? v->start + FM_PAGE_SIZE : v->start;
 }
 
 int pages_runs(const struct image_mapping *v, uint64_t from, uint64_t to, struct runs *runs)
 {
 	struct walk w = { .v = v, .runs = runs, .at = from,
 			  .data = v->prot & PROT_READ ? IMAGE_RUN_DATA : IMAGE_RUN_UNREADABLE,
-			  .file_end = v->flags & IMAGE_MAPPING_WHOLE ? file_end(v) : 0, .merge = v->kind == IMAGE_MAPPING_ANON };
+			  .clean_end = clean_end(v), .merge = v->kind == IMAGE_MAPPING_ANON };
 	int r;
 
 	if (v->kind == IMAGE_MAPPING_SHARED_ANON || v->kind == IMAGE_MAPPING_SYSV)

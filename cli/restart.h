@@ -173,6 +173,8 @@ void restart_where_exec(const struct restart *r, size_t host, const char *machin
 /* ---- restart_check.c ---- all answer 0 or an exit code, the reasons said ---- */
 int restart_open(struct restart *r);  /* opens the images and checks all but the memory in them */
 int restart_check(struct restart *r); /* can they run here? */
+/* restart_build_id.c: the file at @path has the build id of what @p mapped from there. */
+bool restart_same_build(const struct restart_process *p, const char *path);
 void restart_close(struct restart *r);
 
 /* ---- restart_part.c ---- leaves what is of --part; 0 or an exit code, the reason said */

@@ -175,7 +175,8 @@ static int check_mapped_file(const struct restart_process *p, const struct image
 		      (long long)st.st_size, (unsigned long long)m->file_size);
 		return BAD;
 	}
-	if ((uint64_t)st.st_size == m->file_size && (uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec == m->file_mtime_ns)
+	if ((uint64_t)st.st_size == m->file_size &&
+	    ((uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec == m->file_mtime_ns || restart_same_build(p, path)))
 		return 0;
 	if (whole)
 		return TAKE;
