@@ -5,9 +5,8 @@
  *   coordinator (a daemon)  ->  capsule with its processes  ->  all memory is in and whole: the gate opens
  *   ->  the coordinator says "complete"  ->  wait: signals and the terminal are passed on, the roots' exit statuses become ours
  *
- * Five things are listened to in one loop: the capsule's init (socket), the restorers (log pipe), the coordinator (link), signals, and the orders of
- * who conducts a restart of several hosts. Until
- * the restart is complete any failure ends the capsule: its init is killed, and the kernel kills all in it.
+ * Five things are listened to in one loop: the capsule's init (socket), the restorers (log pipe), the coordinator (link), signals (restart_session_signals.c), and the orders
+ * of who conducts a restart of several hosts. Until the restart is complete any failure ends the capsule: its init is killed, and the kernel kills all in it.
  */
 #include <err.h>
 #include <errno.h>
@@ -16,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -28,8 +26,7 @@
 #include "cli/restart.h"
 #include "cli/restart_session.h"
 
-#define EARLY_GRACE_MS 5000 /* a busy machine: the coordinator says in a moment what is the matter, unless the process has never come to it */
-#define INTERRUPT_GRACE_MS 300
+#define EARLY_GRACE_MS 5000 /* of a busy machine: the coordinator says in a moment what is the matter, unless the process has never come to it */
 
 double session_now(void)
 {
@@ -41,49 +38,12 @@ double session_now(void)
 
 /* ---- the capsule ---- */
 
-static void tell_init(const struct session *s, uint32_t word, int32_t pid, int32_t value)
-{
-	struct capsule_message m = { word, pid, value };
-
-	(void)send(s->watch[WATCH_INIT].fd, &m, sizeof(m), MSG_NOSIGNAL);
-}
-
 static const char *name_of(const struct restart *r, int32_t pid)
 {
 	for (size_t i = 0; i < r->count; i++)
 		if ((int32_t)r->processes[i].info->pid == pid)
 			return r->processes[i].info->comm;
 	return "?";
-}
-
-/* A shell's rule: the terminal is ours to give if our own group has it. */
-static void give_terminal(struct session *s)
-{
-	if (s->restart->background || !isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp())
-		return;
-	s->has_terminal = true;
-	tell_init(s, CAPSULE_FOREGROUND, 0, 0);
-}
-
-/* The first of our streams that is one, in the order of agent/fd_stdio.c. What no session of ours has is nobody's. */
-static bool may_set_terminal(const struct restart *r)
-{
-	static const int order[] = { STDIN_FILENO, STDERR_FILENO, STDOUT_FILENO };
-	pid_t group;
-
-	for (size_t i = 0; i < ARRAY_SIZE(order); i++)
-		if (isatty(order[i])) {
-			group = tcgetpgrp(order[i]);
-			return !r->background && (group < 0 || group == getpgrp());
-		}
-	return false;
-}
-
-static void take_terminal(struct session *s)
-{
-	if (s->has_terminal)
-		tcsetpgrp(STDIN_FILENO, getpgrp());
-	s->has_terminal = false;
 }
 
 /* What has failed takes the others with it, if that is not what somebody wanted: the job comes back. */
@@ -142,7 +102,7 @@ static void hear_init(struct session *s)
 			break;
 		if (!s->has_terminal && !isatty(STDIN_FILENO))
 			break;
-		take_terminal(s);
+		session_take_terminal(s);
 		raise(SIGSTOP);
 		break;
 	default:
@@ -166,11 +126,11 @@ static void hear_restorers(struct session *s)
 		session_keep_alive(s);
 }
 
-static void end_debugging(struct session *s)
+void session_end_debugging(struct session *s)
 {
 	s->gdb = 0;
 	restart_debug_over(s->restart, s->init);
-	give_terminal(s);
+	session_give_terminal(s);
 }
 
 /* Who stands still is told; the debugger has the terminal before the programs have. */
@@ -180,49 +140,7 @@ static void begin_debugging(struct session *s)
 	if (s->restart->debug_pid)
 		s->gdb = restart_debug_start(s->restart, s->init);
 	if (s->gdb < 0)
-		end_debugging(s);
-}
-
-static void take_signal(struct session *s, int sig, bool from_terminal)
-{
-	if (!s->complete && (sig == SIGINT || sig == SIGTERM || sig == SIGHUP)) {
-		s->interrupt = sig;
-		s->interrupt_since = session_now();
-		return;
-	}
-	s->to_end |= sig == SIGINT || sig == SIGQUIT || sig == SIGTERM;
-	tell_init(s, CAPSULE_SIGNAL, from_terminal, sig);
-}
-
-static void hear_signal(struct session *s)
-{
-	struct signalfd_siginfo info;
-	bool from_terminal;
-
-	if (read(s->watch[WATCH_SIGNAL].fd, &info, sizeof(info)) != sizeof(info))
-		return;
-	from_terminal = info.ssi_code == SI_KERNEL;
-	switch (info.ssi_signo) {
-	case SIGCHLD:
-		if (waitpid(s->init, NULL, WNOHANG) == s->init)
-			s->init_ended = true;
-		if (s->gdb > 0 && waitpid(s->gdb, NULL, WNOHANG) == s->gdb)
-			end_debugging(s);
-		return;
-	case SIGTSTP:
-		if (from_terminal)
-			raise(SIGSTOP); /* the terminal has stopped the programs of our group */
-		break;
-	case SIGCONT:
-		give_terminal(s);
-		tell_init(s, CAPSULE_SIGNAL, 1, SIGCONT);
-		return;
-	default:
-		if (info.ssi_signo == (uint32_t)options_signal_number(s->restart->on_signal))
-			return; /* who sent it to our whole group means the process that stays with us */
-		break;
-	}
-	take_signal(s, (int)info.ssi_signo, from_terminal);
+		session_end_debugging(s);
 }
 
 /* Their end: whoever conducts is gone, or wants no more of us. */
@@ -231,7 +149,7 @@ static void hear_orders(struct session *s)
 	unsigned char sig;
 
 	if (read(s->watch[WATCH_ORDERS].fd, &sig, 1) == 1) {
-		take_signal(s, sig, false);
+		session_take_signal(s, sig, false);
 		return;
 	}
 	s->watch[WATCH_ORDERS].fd = -1;
@@ -243,22 +161,6 @@ static void hear_orders(struct session *s)
 }
 
 /* ---- the command ---- */
-
-static int watch_signals(void)
-{
-	static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,
-				      SIGWINCH, SIGCONT, SIGTSTP, SIGCHLD, SIGALRM };
-	sigset_t set, more;
-
-	sigemptyset(&set);
-	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
-		sigaddset(&set, wanted[i]);
-	more = set;
-	sigaddset(&more, SIGTTOU); /* taking the terminal back from the background */
-	sigaddset(&more, SIGPIPE);
-	sigprocmask(SIG_BLOCK, &more, NULL);
-	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
 
 /* The coordinator's word is on its way: the programs may run already, or its agent may have told why. */
 static void judge_early(struct session *s)
@@ -276,24 +178,9 @@ static void judge_early(struct session *s)
 	s->failed = true;
 }
 
-/* The programs may run already, and the coordinator's word on that be on its way: then it is theirs. */
-static void judge_interrupt(struct session *s)
-{
-	if (!s->interrupt || s->failed)
-		return;
-	if (s->complete) {
-		tell_init(s, CAPSULE_SIGNAL, 0, s->interrupt);
-		s->interrupt = 0;
-	} else if (session_now() - s->interrupt_since >= INTERRUPT_GRACE_MS / 1000.0) {
-		if (!s->restart->conducted)
-			warnx("interrupted; the checkpoint is as it was");
-		s->failed = true;
-	}
-}
-
 static void listen_once(struct session *s)
 {
-	int limit = s->complete ? -1 : s->interrupt ? INTERRUPT_GRACE_MS : s->early.pid ? EARLY_GRACE_MS : -1;
+	int limit = s->complete ? -1 : s->interrupt ? SESSION_INTERRUPT_GRACE_MS : s->early.pid ? EARLY_GRACE_MS : -1;
 
 	if (poll(s->watch, WATCH_COUNT, limit) < 0)
 		return;
@@ -304,11 +191,11 @@ static void listen_once(struct session *s)
 	if (s->watch[WATCH_LINK].revents)
 		session_hear_coordinator(s);
 	if (s->watch[WATCH_SIGNAL].revents)
-		hear_signal(s);
+		session_hear_signal(s);
 	if (s->watch[WATCH_ORDERS].revents)
 		hear_orders(s);
 	judge_early(s);
-	judge_interrupt(s);
+	session_judge_interrupt(s);
 }
 
 static void end_capsule(struct session *s)
@@ -343,16 +230,16 @@ static int conduct(struct session *s, double since)
 		fprintf(stderr, "fermata: job %s goes on after %.2f s\n", r->job, session_now() - since);
 	begin_debugging(s);
 	if (!s->gdb)
-		give_terminal(s);
+		session_give_terminal(s);
 	while (!s->init_ended)
 		listen_once(s);
 	while (s->watch[WATCH_INIT].fd >= 0)
 		hear_init(s);
 	if (s->gdb) {
 		waitpid(s->gdb, NULL, 0); /* it was in the capsule */
-		end_debugging(s);
+		session_end_debugging(s);
 	}
-	take_terminal(s);
+	session_take_terminal(s);
 	return restart_exit_status(s->worst, r->conducted ? 2 : s->roots);
 }
 
@@ -396,11 +283,11 @@ int restart_run(struct restart *r)
 	}
 	for (size_t i = 0; i < r->count; i++)
 		s.roots += !r->processes[i].parent;
-	r->sets_terminal = may_set_terminal(r);
+	r->sets_terminal = session_may_set_terminal(r);
 	if (isatty(STDERR_FILENO) && !r->conducted)
 		fprintf(stderr, "fermata: job %s: %zu process%s, %.1f MiB from %s\n", r->job, r->count, r->count == 1 ? "" : "es",
 			(double)r->memory / 1048576.0, r->checkpoint);
-	s.watch[WATCH_SIGNAL] = (struct pollfd){ .fd = watch_signals(), .events = POLLIN };
+	s.watch[WATCH_SIGNAL] = (struct pollfd){ .fd = session_watch_signals(), .events = POLLIN };
 	s.watch[WATCH_LINK] = (struct pollfd){ .fd = s.link.fd, .events = POLLIN };
 	s.watch[WATCH_ORDERS] = (struct pollfd){ .fd = r->orders_fd, .events = POLLIN };
 	code = start_capsule(&s);

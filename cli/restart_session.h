@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A restart's run: restart_session.c, which owns it, and its side to the coordinator, restart_coordinator.c. */
+/* A restart's run: restart_session.c, which owns it, its signals, restart_session_signals.c, and its side to the coordinator, restart_coordinator.c. */
 #pragma once
 
 #include <poll.h>
@@ -9,6 +9,8 @@
 
 #include "cli/restart.h"
 #include "protocol/link.h"
+
+#define SESSION_INTERRUPT_GRACE_MS 300 /* the coordinator's word that the programs run may be on its way */
 
 enum { WATCH_INIT, WATCH_LOG, WATCH_LINK, WATCH_SIGNAL, WATCH_ORDERS, WATCH_COUNT };
 
@@ -41,3 +43,16 @@ int session_start_coordinator(struct session *s);
 void session_keep_alive(void *arg);
 /* Its word on how the restart has ended, or its end. */
 void session_hear_coordinator(struct session *s);
+/* gdb has left the job. */
+void session_end_debugging(struct session *s);
+
+/* The terminal's settings are the job's to set; it goes to the programs, if we have it; it comes back. */
+bool session_may_set_terminal(const struct restart *r);
+void session_give_terminal(struct session *s);
+void session_take_terminal(struct session *s);
+/* A descriptor on which signals come, or -1. */
+int session_watch_signals(void);
+void session_hear_signal(struct session *s);
+/* Passes it on, or gives the restart up; @from_terminal: the programs have it already. */
+void session_take_signal(struct session *s, int sig, bool from_terminal);
+void session_judge_interrupt(struct session *s);
