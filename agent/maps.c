@@ -125,7 +125,7 @@ static bool in_memory(const char *path)
 {
 	struct statfs s;
 
-	return statfs(path, &s) == 0 && (s.f_type == TMPFS_MAGIC || s.f_type == RAMFS_MAGIC);
+	return statfs(path, &s) == 0 && (s.f_type == TMPFS_MAGIC || s.f_type == RAMFS_MAGIC || s.f_type == HUGETLBFS_MAGIC);
 }
 
 /* "/SYSV00001234 (deleted)", the key in hexadecimal, on a file system of the kernel's own. */

@@ -9,11 +9,13 @@
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "base/macro.h"
@@ -93,6 +95,17 @@ static int create_named(const struct restart_shared *s)
 	return fd;
 }
 
+/* Huge pages are missing now, and named, and not in the restorer. 0 or -1. */
+static int reserve(const struct restart_shared *s)
+{
+	struct statfs fs;
+
+	if (fstatfs(s->fd, &fs) < 0 || fs.f_type != HUGETLBFS_MAGIC || fallocate(s->fd, 0, 0, (off_t)s->size) == 0)
+		return 0;
+	warn("%s needs %llu bytes of huge pages (/proc/sys/vm/nr_hugepages)", s->path ? s->path : "shared memory", (unsigned long long)s->size);
+	return -1;
+}
+
 int restart_shared_create(struct restart *r)
 {
 	for (size_t p = 0; p < r->count; p++) {
@@ -115,6 +128,8 @@ int restart_shared_create(struct restart *r)
 			warn("shared memory %s of %llu bytes", s->path ? s->path : "without a name", (unsigned long long)s->size);
 			return CLI_CANNOT;
 		}
+		if (reserve(s) < 0)
+			return CLI_CANNOT;
 	}
 	return 0;
 }
