@@ -135,6 +135,21 @@ static bool is_sysv(const struct line *l)
 	       strspn(l->path + 5, "0123456789abcdef") == 8 && !strcmp(l->path + 13, " (deleted)");
 }
 
+/* Its object is memory alone, so that what nobody has touched is zeros; of a deleted file on a disk that is what it holds. */
+static bool is_memory(const struct line *l)
+{
+	char dir[4096];
+	size_t n = (size_t)(strrchr(l->path, '/') - l->path);
+
+	if (!strncmp(l->path, "/memfd:", 7) || !strncmp(l->path, "/anon_hugepage", 14) || !strcmp(l->path, "/dev/zero (deleted)"))
+		return true;
+	if (n >= sizeof(dir))
+		return false;
+	memcpy(dir, l->path, n);
+	strcpy(dir + n, n ? "" : "/");
+	return in_memory(dir);
+}
+
 static int classify(const struct line *l, struct image_mapping *v)
 {
 	bool deleted = ends_with(l->path, " (deleted)");
@@ -145,7 +160,7 @@ static int classify(const struct line *l, struct image_mapping *v)
 		return 0;
 	}
 	if ((!l->ino && !is_sysv(l)) || *l->path != '/') { /* the first segment of an IPC namespace has the id 0, and that is its inode */
-		v->kind = IMAGE_MAPPING_ANON;
+		v->kind = l->shared && l->ino ? IMAGE_MAPPING_SHARED_ANON : IMAGE_MAPPING_ANON; /* [anon_shmem:NAME] */
 		if (!strcmp(l->path, "[stack]") || (!*l->path && !l->shared && growing_is(l->end)))
 			v->flags |= IMAGE_MAPPING_GROWSDOWN;
 		return 0;
@@ -154,8 +169,14 @@ static int classify(const struct line *l, struct image_mapping *v)
 		v->kind = IMAGE_MAPPING_SYSV;
 		return 0;
 	}
+	if (!l->shared && !strcmp(l->path, "/dev/zero")) {
+		v->kind = IMAGE_MAPPING_ANON;
+		return 0;
+	}
 	if (deleted || !strncmp(l->path, "/memfd:", 7)) {
 		v->kind = l->shared ? IMAGE_MAPPING_SHARED_ANON : IMAGE_MAPPING_ANON;
+		if (l->shared ? !is_memory(l) : strncmp(l->path, "/anon_hugepage", 14) != 0)
+			v->flags |= IMAGE_MAPPING_WHOLE;
 		return 0;
 	}
 	v->kind = l->shared ? IMAGE_MAPPING_SHARED_FILE : IMAGE_MAPPING_FILE;

@@ -4,6 +4,7 @@
  * /proc/self/pagemap. A page counts
  *
  *   of anonymous memory       when it is present or swapped
+ *   of a deleted file         always, as far as it goes: none has the rest of it any more
  *   of a private file mapping when it is no longer the file's (copied on write): present or swapped, and not PAGE_IS_FILE
  *                             With --text=save the file's are saved as well, as far as it goes: marked, since a restart that finds it need not take them. So is in any
  *                             case the first page of a program or library
@@ -145,14 +146,47 @@ static bool has_swap(void)
 	return RAW1(SYS_sysinfo, &s) < 0 || s.totalswap;
 }
 
+/* Another error than that of a page without a file behind it is met again, and told, when the page is saved. */
+static bool is_readable(int fd, uint64_t at)
+{
+	char byte;
+	long n;
+
+	do
+		n = raw_pread(fd, &byte, 1, at);
+	while (n == -EINTR);
+	return n != -EIO && n != -EFAULT;
+}
+
+/* Where the file ends under the mapping: its size is nowhere to be had when it is deleted. */
+static uint64_t readable_end(const struct image_mapping *v)
+{
+	uint64_t low = 0, high = (v->end - v->start) / FM_PAGE_SIZE, middle;
+	int fd = raw_open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC, 0);
+
+	if (fd < 0)
+		return v->end;
+	while (low < high) {
+		middle = low + (high - low) / 2;
+		if (is_readable(fd, v->start + middle * FM_PAGE_SIZE))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	raw_close(fd);
+	return v->start + low * FM_PAGE_SIZE;
+}
+
 static int shared_pages(struct walk *w, uint64_t from, uint64_t to)
 {
 	unsigned char there[4096];
-	uint64_t start = from;
+	uint64_t start = from, end;
 	long r = 0;
 
-	if (has_swap())
-		return touched(w, from, to);
+	if (w->v->flags & IMAGE_MAPPING_WHOLE || has_swap()) {
+		end = readable_end(w->v);
+		return from < end ? touched(w, from, end < to ? end : to) : 0;
+	}
 	for (uint64_t at = from; at < to && !r; at += FM_PAGE_SIZE) {
 		size_t i = (at - from) / FM_PAGE_SIZE % sizeof(there);
 
@@ -200,7 +234,9 @@ static bool is_program_head(const struct image_mapping *v)
 /* Up to where unchanged pages are saved. */
 static uint64_t clean_end(const struct image_mapping *v)
 {
-	if (v->flags & IMAGE_MAPPING_WHOLE)
+	if (v->flags & IMAGE_MAPPING_WHOLE && v->kind == IMAGE_MAPPING_ANON)
+		return readable_end(v);
+	if (v->flags & IMAGE_MAPPING_WHOLE && v->kind == IMAGE_MAPPING_FILE)
 		return v->file_size <= v->offset ? v->start : v->start + ALIGN_UP(v->file_size - v->offset, FM_PAGE_SIZE);
 	return is_program_head(v) ? v->start + FM_PAGE_SIZE : v->start;
 }

@@ -43,7 +43,7 @@ static bool run_is_direct(const struct image_run *r, const struct image_mapping 
 {
 	if (r->flags & (IMAGE_RUN_UNREADABLE | IMAGE_RUN_LIVE) || !(r->prot & PROT_READ))
 		return false;
-	if (m->kind != IMAGE_MAPPING_ANON)
+	if (m->kind != IMAGE_MAPPING_ANON || m->flags & IMAGE_MAPPING_WHOLE)
 		return false;
 	return stack < r->start || stack >= r->end;
 }

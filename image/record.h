@@ -109,7 +109,7 @@ enum {
 	IMAGE_MAPPING_NAMED = 4,
 	IMAGE_MAPPING_READONLY = 8,   /* SYSV: attached with SHM_RDONLY */
 	IMAGE_MAPPING_TRANSIENT = 16, /* SYSV: attached for its pages' sake only; not the program's, and gone when they are read */
-	IMAGE_MAPPING_WHOLE = 32,     /* FILE: all pages that the file has are saved, too; the rest, behind its end, none can read */
+	IMAGE_MAPPING_WHOLE = 32,     /* of a file, which may be deleted: all pages that it has are saved; those behind its end none can read */
 };
 /* A program header's flag, of those left to an operating system: these pages are as the file has them. */
 #define IMAGE_SEGMENT_CLEAN 0x00100000u
