@@ -2,7 +2,7 @@
 /*
  * The descriptors' part of a restart. fd_table is that of the checkpoint, back with the memory; the descriptors are gone.
  *
- *   RECREATE   every number of the table is held by a placeholder, so that nothing made meanwhile can take it. Leaders
+ *   RECREATE   every number of the table, and of a device's that comes back, is held by a placeholder, so that nothing made meanwhile can take it. Leaders
  *              re-create, numbers are put in place. Names are published.
  *   RECONNECT  what had to wait for the others' RECREATE. Now each led description stands in its place everywhere.
  *   REFILL     those led elsewhere are fetched from their leader; then contents go back.
@@ -23,6 +23,8 @@
 #define STATUS_SETTABLE (O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME)
 
 static struct rlimit saved_limit;
+static int highest; /* of the numbers that come back */
+static int holder;  /* while numbers are being held */
 
 static int failed(const struct fd_entry *e, int fd, int err)
 {
@@ -66,24 +68,39 @@ static int attach(const struct fd_entry *e)
 	return r;
 }
 
-static int highest_number(void)
+static int note_number(int fd)
 {
-	int highest = 2;
+	if (fd > highest)
+		highest = fd;
+	return 0;
+}
 
+static int each_device_number(int (*fn)(int fd))
+{
+	int r = 0;
+
+	for (const struct fermata_plugin *const *p = agent_plugins; *p && r >= 0; p++)
+		if ((*p)->numbers)
+			r = (*p)->numbers(fn);
+	return r;
+}
+
+static void find_highest(void)
+{
+	highest = 2;
+	each_device_number(note_number);
 	for (uint32_t i = 0; i < fd_table.count; i++) {
 		const struct fd_entry *e = fd_table.entries[i];
 
 		for (uint32_t k = 0; k < e->fd_count; k++)
-			if (e->fds[k].fd > highest)
-				highest = e->fds[k].fd;
+			note_number(e->fds[k].fd);
 	}
-	return highest;
 }
 
 /* The limit may be below numbers that were in use before it was lowered. */
 static void limit_raise(void)
 {
-	rlim_t want = (rlim_t)highest_number() + 64;
+	rlim_t want = (rlim_t)highest + 64;
 	struct rlimit limit;
 
 	saved_limit = (struct rlimit){ 0 };
@@ -101,25 +118,37 @@ static void limit_restore(void)
 	saved_limit = (struct rlimit){ 0 };
 }
 
+static int hold(int fd)
+{
+	return fd_is_reserved(fd) ? -EBUSY : raw_dup3(holder, fd, O_CLOEXEC);
+}
+
+static int hold_of_device(int fd)
+{
+	int r = hold(fd);
+
+	return r < 0 ? fermata_fail(r, "fd %d, which an RDMA device had, cannot be had again (errno %d)", fd, -r) : 0;
+}
+
 static int hold_numbers(void)
 {
-	int root = raw_open("/", O_PATH | O_CLOEXEC, 0), r = 0, holder = root;
+	int root = raw_open("/", O_PATH | O_CLOEXEC, 0), r;
 
+	holder = root;
 	if (root >= 0) {
-		holder = raw_fcntl(root, F_DUPFD_CLOEXEC, highest_number() + 1);
+		holder = raw_fcntl(root, F_DUPFD_CLOEXEC, highest + 1);
 		raw_close(root);
 	}
 	if (holder < 0)
 		return fermata_fail(holder, "no descriptor is free for the restart: raise the limit of open files");
+	r = each_device_number(hold_of_device);
 	for (uint32_t i = 0; i < fd_table.count && r >= 0; i++) {
 		const struct fd_entry *e = fd_table.entries[i];
 
 		for (uint32_t k = 0; k < e->fd_count && r >= 0; k++) {
-			int fd = e->fds[k].fd;
-
-			r = fd_is_reserved(fd) ? -EBUSY : raw_dup3(holder, fd, O_CLOEXEC);
+			r = hold(e->fds[k].fd);
 			if (r < 0)
-				failed(e, fd, r);
+				failed(e, e->fds[k].fd, r);
 		}
 	}
 	raw_close(holder);
@@ -141,13 +170,14 @@ int fd_recreate(const struct image_restart *restart)
 {
 	int r;
 
+	find_highest();
 	limit_raise();
-	r = fd_stdio_inherit(restart, highest_number() + 1);
+	r = fd_stdio_inherit(restart, highest + 1);
 	fdpass_consent();
 	if (!r)
 		r = hold_numbers();
 	if (!r)
-		fdpass_serve(highest_number() + 1); /* where it cannot, who wants a descriptor of ours says which */
+		fdpass_serve(highest + 1); /* where it cannot, who wants a descriptor of ours says which */
 	for (uint32_t i = 0; i < fd_table.count && !r; i++) {
 		struct fd_entry *e = fd_table.entries[i];
 

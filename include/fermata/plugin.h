@@ -89,6 +89,7 @@ struct fermata_plugin {
 	int (*signal_claim)(const siginfo_t *info);
 	int (*dump)(struct fermata_sink *sink);
 	void (*resume)(void);	      /* checkpoint over or failed, the job goes on. Touch as little as can be. */
+	int (*numbers)(int (*hold)(int fd)); /* restart, before all else: calls @hold for each number to which recreate moves a descriptor of a device; stops at its first -errno */
 	int (*recreate)(const void *record, size_t len); /* restart; may publish names */
 	int (*reconnect)(void);	      /* restart; names can be resolved */
 	int (*refill)(void);	      /* restart; all peers are connected */

@@ -61,13 +61,13 @@ int verbs_cm_saved(uint32_t nth)
 
 /* ---- restart ---- */
 
-int verbs_cm_hold(void)
+int verbs_cm_numbers(int (*hold)(int fd))
 {
 	int r = 0;
 
-	for (uint32_t i = 0; !r && saved && i < saved->count; i++)
-		r = verbs_hold_number(saved->fds[i]);
-	return r ? fermata_fail(r, "the rdma_cm channels cannot get their numbers (errno %d)", -r) : 0;
+	for (uint32_t i = 0; r >= 0 && saved && i < saved->count; i++)
+		r = hold(saved->fds[i]);
+	return r;
 }
 
 int verbs_cm_recreate(void)

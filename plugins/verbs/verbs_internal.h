@@ -176,12 +176,12 @@ int verbs_cm_drain(unsigned int round);
 void verbs_cm_resume(void);
 int verbs_cm_dump(void);
 int verbs_cm_saved(uint32_t nth); /* the descriptor of that channel, or -1 */
-int verbs_cm_hold(void); /* restart: keeps the channels' numbers from other descriptors */
+int verbs_cm_numbers(int (*hold)(int fd));
 int verbs_cm_recreate(void);
 int verbs_cm_reconnect(void);
 int verbs_cm_refill(void);
 int verbs_cm_hosts_learn(void);
-int verbs_hold_number(int fd);
+int verbs_numbers(int (*hold)(int fd));
 int verbs_plain_quiesce(void);
 /* Unread asynchronous events: noted at the checkpoint; told again at a restart. 0 or -errno. */
 int verbs_events_settle(struct shadow_context *c);

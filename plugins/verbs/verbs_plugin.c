@@ -48,11 +48,17 @@ static void resume(void)
 	verbs_cm_resume();
 }
 
+static int numbers(int (*hold)(int fd))
+{
+	int r = verbs_numbers(hold);
+
+	return r < 0 ? r : verbs_cm_numbers(hold);
+}
+
 static int recreate(const void *record, size_t len)
 {
-	int r = verbs_cm_hold();
+	int r = verbs_recreate(record, len);
 
-	r = r ? r : verbs_recreate(record, len);
 	return r ? r : verbs_cm_recreate();
 }
 
@@ -87,6 +93,7 @@ const struct fermata_plugin plugin_verbs = {
 	.drain = drain,
 	.dump = verbs_dump,
 	.resume = resume,
+	.numbers = numbers,
 	.recreate = recreate,
 	.reconnect = reconnect,
 	.refill = refill,

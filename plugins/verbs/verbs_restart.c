@@ -10,36 +10,24 @@
  */
 #include "plugins/verbs/verbs_internal.h"
 
-/* Keeps the number @fd from the device's own descriptors until ours is moved there. */
-int verbs_hold_number(int fd)
+static int number(int (*hold)(int fd), int fd)
 {
-	int null, r = 0;
-
-	if (fd < 0 || raw_fcntl(fd, F_GETFD, 0) >= 0)
-		return 0;
-	null = raw_open("/dev/null", O_RDONLY | O_CLOEXEC, 0);
-	if (null < 0)
-		return null;
-	if (null != fd) {
-		r = raw_dup3(null, fd, O_CLOEXEC);
-		raw_close(null);
-	}
-	return r < 0 ? r : 0;
+	return fd < 0 ? 0 : hold(fd);
 }
 
-static int hold_numbers(void)
+int verbs_numbers(int (*hold)(int fd))
 {
 	struct shadow_context *c;
 	struct shadow_channel *ch;
 	int r = 0;
 
 	for_each_context(c) {
-		r = r ? r : verbs_hold_number(c->ex.context.async_fd);
-		r = r ? r : verbs_hold_number(c->ex.context.cmd_fd);
+		r = r < 0 ? r : number(hold, c->ex.context.async_fd);
+		r = r < 0 ? r : number(hold, c->ex.context.cmd_fd);
 		list_each(ch, &c->channels, link)
-			r = r ? r : verbs_hold_number(ch->pub.fd);
+			r = r < 0 ? r : number(hold, ch->pub.fd);
 	}
-	return r ? fermata_fail(r, "the descriptors of the RDMA device cannot get their numbers") : 0;
+	return r;
 }
 
 static int context_recreate(struct shadow_context *c)
@@ -89,8 +77,6 @@ int verbs_recreate(const void *record, size_t len)
 	if (list_empty(&verbs_devices))
 		return verbs_fabric_publish();
 	r = verbs_backend_renew();
-	if (!r)
-		r = hold_numbers();
 	if (!r)
 		r = verbs_devices_renew();
 	verbs_mw_forget_all();

@@ -32,6 +32,7 @@ SPECIAL_MODES = {
     'stdio': ALL_MODES + ',tty,file',
     'terminal': 'tty',
     'verbs_churn': 'continue,restart,rounds,random',  # there is no device without fermata
+    'verbs_high': 'continue,restart,rounds,random',
     'verbs_late': 'continue,restart,rounds,random',
     'verbs_mesh': 'continue,restart,rounds,random',
 }

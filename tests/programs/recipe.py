@@ -16,7 +16,7 @@ from harness import Skip, free_port
 class Recipe:
     """
     name       the test's
-    script     what bash runs. $PORT: one that is free; $SOCKETS: a folder of a short name, for sockets of the unix domain
+    script     what bash runs. $PORT: one that is free; $SOCKETS: a folder of a short name, for sockets of the unix domain, and what programs make for a while
     needs      commands, or files by their whole names, without which it is left out
     files      of the folder, compared at the end; what else it leaves there may differ
     inputs     {name: text}, made before it runs
@@ -40,7 +40,7 @@ class Recipe:
     def environment(self, cwd, env):
         """That of a run in @cwd; two of one recipe do not meet."""
         self.sockets = Path(tempfile.mkdtemp(prefix='fermata-', dir='/tmp'))
-        return {**env, 'PORT': str(free_port()), 'SOCKETS': str(self.sockets), 'HOME': str(cwd), 'LC_ALL': 'C.UTF-8', 'PYTHONDONTWRITEBYTECODE': '1'}
+        return {**env, 'PORT': str(free_port()), 'SOCKETS': str(self.sockets), 'TMPDIR': str(self.sockets), 'HOME': str(cwd), 'LC_ALL': 'C.UTF-8', 'PYTHONDONTWRITEBYTECODE': '1'}
 
     def lay_out(self, cwd, env):
         """Makes what it begins with; its command."""
