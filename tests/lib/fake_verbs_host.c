@@ -320,6 +320,18 @@ int fake_host_checkpoint(const struct fermata_plugin *p)
 	return r;
 }
 
+/* What is there has another number than any that comes back, or was dropped. */
+static int hold(int fd)
+{
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), r = fd;
+
+	if (null != fd && fcntl(fd, F_GETFD) < 0)
+		r = dup3(null, fd, O_CLOEXEC);
+	if (null != fd)
+		close(null);
+	return r < 0 ? -errno : 0;
+}
+
 int fake_host_restart(const struct fermata_plugin *p)
 {
 	int r;
@@ -328,7 +340,8 @@ int fake_host_restart(const struct fermata_plugin *p)
 	names_forget();
 	shared->kept_count = 0;
 	fake_host_barrier();
-	r = p->recreate(NULL, 0);
+	r = p->numbers ? p->numbers(hold) : 0;
+	r = r ? r : p->recreate(NULL, 0);
 	fake_host_barrier();
 	if (!r)
 		r = p->reconnect();
