@@ -45,6 +45,7 @@ bool begun_filter_begin(void)
 	return noted;
 }
 
+/* Where that crosses what another thread foretells, the end of the process is at worst taken for a crash, and a checkpoint fails by it. */
 void begun_filter_failed(bool noted)
 {
 	if (noted && !--own_filters)

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/sysmacros.h>
 
 #include "agent/agent.h"
 #include "agent/device.h"
@@ -138,6 +139,7 @@ static bool is_sysv(const struct line *l)
 /* Its object is memory alone, so that what nobody has touched is zeros; of a deleted file on a disk that is what it holds. */
 static bool is_memory(const struct line *l)
 {
+	struct stat st;
 	char dir[4096];
 	size_t n = (size_t)(strrchr(l->path, '/') - l->path);
 
@@ -147,7 +149,7 @@ static bool is_memory(const struct line *l)
 		return false;
 	memcpy(dir, l->path, n);
 	strcpy(dir + n, n ? "" : "/");
-	return in_memory(dir);
+	return stat(dir, &st) == 0 && ((uint64_t)major(st.st_dev) << 20 | minor(st.st_dev)) == l->dev && in_memory(dir); /* not what was mounted there later */
 }
 
 static int classify(const struct line *l, struct image_mapping *v)

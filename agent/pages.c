@@ -146,7 +146,7 @@ static bool has_swap(void)
 	return RAW1(SYS_sysinfo, &s) < 0 || s.totalswap;
 }
 
-/* Another error than that of a page without a file behind it is met again, and told, when the page is saved. */
+/* No other error than that of a page without a file behind it counts: it is met again, and told, when the page is saved. */
 static bool is_readable(int fd, uint64_t at)
 {
 	char byte;
@@ -158,10 +158,13 @@ static bool is_readable(int fd, uint64_t at)
 	return n != -EIO && n != -EFAULT;
 }
 
-/* Where the file ends under the mapping: its size is nowhere to be had when it is deleted. */
+/*
+ * Where the file ends under the mapping: its size is nowhere to be had when it is deleted. Behind a page that cannot be read for another reason (its disk, no huge page is free) others
+ * can, and one of those that are looked at there will be: then all has to be read, and who writes the image says which page cannot.
+ */
 static uint64_t readable_end(const struct image_mapping *v)
 {
-	uint64_t low = 0, high = (v->end - v->start) / FM_PAGE_SIZE, middle;
+	uint64_t low = 0, pages = (v->end - v->start) / FM_PAGE_SIZE, high = pages, middle;
 	int fd = raw_open("/proc/thread-self/mem", O_RDONLY | O_CLOEXEC, 0);
 
 	if (fd < 0)
@@ -173,6 +176,9 @@ static uint64_t readable_end(const struct image_mapping *v)
 		else
 			high = middle;
 	}
+	for (uint64_t further = 1; low + further < pages; further *= 2)
+		if (is_readable(fd, v->start + (low + further) * FM_PAGE_SIZE))
+			low = pages;
 	raw_close(fd);
 	return v->start + low * FM_PAGE_SIZE;
 }

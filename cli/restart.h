@@ -45,6 +45,7 @@ struct restart_process {
 	const struct manifest_image *named; /* in the manifest */
 	struct image *image;
 	const struct image_process *info;
+	char program[512];   /* its file; of one that had been deleted, that which has its name now */
 	struct restart_process *parent; /* NULL: a child of the capsule's init */
 	uint32_t helper_tid;		/* first of its PLAN_EAGER_MAX spare thread ids */
 	uint32_t carrier_pid;		/* spare: of the short-lived process that forks an orphan into its session */

@@ -43,10 +43,21 @@ static int map_paths(const struct restart *r, struct restart_process *p)
 	return CLI_CANNOT;
 }
 
+static void find_program(struct restart_process *p)
+{
+	static const char deleted[] = " (deleted)"; /* proc(5), of /proc/PID/exe */
+	size_t n = strlen(p->info->exe), tail = sizeof(deleted) - 1;
+
+	if (n > tail && !strcmp(p->info->exe + n - tail, deleted) && access(p->info->exe, F_OK) < 0)
+		n -= tail;
+	snprintf(p->program, sizeof(p->program), "%.*s", (int)n, p->info->exe);
+}
+
 static int open_one(struct restart *r, struct restart_process *p)
 {
 	struct image_error error = { 0 };
 	size_t n;
+	int code;
 	const Elf64_Phdr *s;
 	int err = manifest_image_open(r->manifest, p->named, &p->image, &error);
 
@@ -58,7 +69,9 @@ static int open_one(struct restart *r, struct restart_process *p)
 	s = image_get_segments(p->image, &n);
 	for (size_t i = 0; i < n; i++)
 		r->memory += s[i].p_filesz;
-	return map_paths(r, p);
+	code = map_paths(r, p);
+	find_program(p);
+	return code;
 }
 
 int restart_open(struct restart *r)
@@ -203,7 +216,7 @@ static bool note_taken(struct restart *r, const char *path)
 }
 
 /* Mappings of one file stand together as a rule. */
-static int check_mappings(struct restart *r, const struct restart_process *p, bool *ret_program_taken)
+static int check_mappings(struct restart *r, const struct restart_process *p)
 {
 	const char *last = "";
 	size_t n;
@@ -223,35 +236,34 @@ static int check_mappings(struct restart *r, const struct restart_process *p, bo
 			last = path;
 			last_kind = m[i].kind;
 		}
-		if (is == TAKE) {
-			*ret_program_taken |= !strcmp(path, p->info->exe);
+		if (is == TAKE)
 			image_take_pages(p->image, &m[i]);
-		} else {
+		else
 			bad |= is;
-		}
 	}
 	return bad;
 }
 
-/* Of a program whose pages are in the checkpoint a capsule needs no file: /proc/self/exe is the restorer then. */
-static int check_program(const struct restart *r, const struct restart_process *p, bool taken)
+/* Where nothing is mapped of it that is not in the checkpoint, a capsule can do without (@mapped: nothing was said): /proc/self/exe is the restorer then. */
+static int check_program(const struct restart *r, const struct restart_process *p, int mapped)
 {
 	int bad;
 
-	if (restart_trees_covers(r, p->info->exe) || !access(p->info->exe, X_OK) || (taken && r->capsule))
+	if (restart_trees_covers(r, p->program) || !access(p->program, X_OK))
 		return 0;
 	bad = bad_path();
-	warn("process %u: its program %s", p->info->pid, p->info->exe);
+	if (bad & MISSING && r->capsule && !mapped)
+		return 0;
+	warn("process %u: its program %s", p->info->pid, p->program);
 	return bad;
 }
 
 static int check_files(struct restart *r, const struct restart_process *p)
 {
-	bool taken = false;
 	struct stat st;
-	int bad = check_mappings(r, p, &taken);
+	int bad = check_mappings(r, p);
 
-	bad |= check_program(r, p, taken);
+	bad |= check_program(r, p, bad);
 	if (!restart_trees_covers(r, p->info->cwd) && (stat(p->info->cwd, &st) < 0 || access(p->info->cwd, X_OK) < 0)) {
 		bad |= bad_path();
 		warn("process %u: its working directory %s", p->info->pid, p->info->cwd);

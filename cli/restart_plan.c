@@ -333,7 +333,7 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 	p->gate_fd = (uint32_t)dup(r->gate_fd);
 	p->own_fd = b->own_fd;
 	p->turns_fd = r->capsule ? UINT32_MAX : (uint32_t)dup(r->turns_fd);
-	exe = r->capsule ? (uint32_t)open(p->process.exe, O_RDONLY) : UINT32_MAX; /* UINT32_MAX: /proc/self/exe stays what was exec'd */
+	exe = r->capsule ? (uint32_t)open(b->process->program, O_RDONLY) : UINT32_MAX; /* UINT32_MAX: /proc/self/exe stays what was exec'd */
 	p->restart = (struct image_restart){
 		.size = sizeof(p->restart),
 		.hole_start = p->hole_start,
@@ -430,7 +430,7 @@ static void become_restorer(const struct building *b, int plan_fd)
 	snprintf(plan, sizeof(plan), "%d", plan_fd);
 	snprintf(image, sizeof(image), "%d", dup(image_fd(b->process->image)));
 	snprintf(audit, sizeof(audit), "LD_AUDIT=/proc/self/fd/%u", b->own_fd);
-	execve(r->capsule ? r->restorer : b->process->info->exe, argv, r->capsule ? none : watched);
+	execve(r->capsule ? r->restorer : b->process->program, argv, r->capsule ? none : watched);
 }
 
 void restart_exec(const struct restart *r, const struct restart_process *p)
