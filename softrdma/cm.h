@@ -162,11 +162,14 @@ struct cm_id {
 	uint32_t events_reported;
 	struct cm_conn conn;
 	struct list mcasts;
-	struct cm_asking *asking; /* cm_load.c */
+	struct cm_asking *asking; /* or NULL */
 };
 
-/* A request that has not been said yet. */
+/* A request that has not been said yet: in this life nobody has listened so far, or nobody has been found in a new one. */
 struct cm_asking {
+	uint64_t deadline_ns; /* of the request; the id's own is when it is tried next */
+	uint64_t refused_ns;  /* from then on nobody is there */
+	uint64_t pause_ns;
 	uint32_t length;
 	uint8_t packet[CM_WIRE_MAX];
 };
@@ -258,6 +261,7 @@ void cm_timer_stop(struct cm_id *id);
 void cm_timer_migrate(struct cm_id *id, struct cm_channel *to);
 void cm_timer_expired(struct cm_channel *ch);
 void cm_timer_again(struct cm_id *id); /* with the deadline that it has */
+void cm_timer_at(struct cm_id *id, uint64_t deadline_ns);
 
 /* cm_name.c */
 void cm_name(const struct cm_id *id, int passive, uint8_t name[CM_NAME]);
@@ -307,9 +311,7 @@ void cm_port_release(struct cm_id *id);
 /* Removes the names that dead listeners have left. */
 void cm_port_sweep(void);
 int cm_same_user(int sock); /* at the other end of @sock */
-/* A socket connected to who listens at @dst; -ECONNREFUSED: nobody; -EAGAIN: his backlog is full. */
-int cm_port_connect(struct cm_id *id, const union cm_addr *dst);
-/* The same at once, for whoever asks; state of the process is not touched. */
+/* A socket connected to who listens at @dst; -ECONNREFUSED: nobody; -EAGAIN: his backlog is full. Whoever may ask: state of the process is not touched. */
 int cm_port_knock(const char *dir, uint16_t ps, const union cm_addr *dst);
 /* A port space of a kind of address, as a number from 0 to 7. */
 uint32_t cm_port_space(uint16_t ps, const union cm_addr *a);
@@ -333,7 +335,9 @@ int cm_accept(struct cm_id *id, uint64_t uid, const struct rdma_ucm_conn_param *
 int cm_reject(struct cm_id *id, const struct rdma_ucm_reject *cmd);
 int cm_disconnect(struct cm_id *id);
 int cm_notify(struct cm_id *id, uint32_t event);
-int cm_connect_again(struct cm_id *id, const void *packet, size_t n);
+int cm_connect_again(struct cm_id *id); /* what it is asking for, in another life */
+void cm_connect_retry(struct cm_id *id); /* in this one: it is time */
+uint64_t cm_late_ns(void); /* how long nobody may listen before a request is refused */
 int cm_send(struct cm_id *id, struct cm_message *m);
 int cm_send_bare(struct cm_id *id, uint8_t type, uint32_t reason);
 

@@ -2,6 +2,11 @@
 /*
  * The active moves of a connection's life: connect, accept, reject, disconnect, for reliable connections and for
  * the resolution of a UD service (SIDR). What comes back is cm_receive.c's. All under cm_lock.
+ *
+ * Programs tell their port as soon as they have it, and listen then (qperf), or end one listener and make another (perftest): a request takes its time on a
+ * wire, so that works. So one that finds nobody is tried again for a while, on this host as on others (cm_dial.c). Where programs are stopped for
+ * checkpoints (who does that has opened us with dlopen) the one that is about to listen may stand already, or still, while this one runs: there it takes longer.
+ * Meanwhile the channel may poll readable without an event, but one is sure to come.
  */
 #include "softrdma/cm.h"
 
@@ -11,6 +16,15 @@
 
 #include "base/sys.h"
 #include "softrdma/device.h"
+
+#define LATE_NS 50000000ull
+#define LATE_STOPPED_NS 250000000ull
+#define ASK_FIRST_NS 1000000ull /* doubled each time */
+
+uint64_t cm_late_ns(void)
+{
+	return sr_is_preloaded() ? LATE_NS : LATE_STOPPED_NS;
+}
 
 int cm_send(struct cm_id *id, struct cm_message *m)
 {
@@ -74,59 +88,107 @@ static int nobody(struct cm_id *id, int err)
 	return cm_event_tell(id, CM_EVENT_REJECTED, full ? 28 : 8);
 }
 
-static int request_send(struct cm_id *id, struct cm_message *m)
-{
-	int err = cm_send(id, m);
-
-	if (!err)
-		err = cm_watch(id->channel, id->sock, id->handle);
-	if (err) {
-		cm_id_hang_up(id);
-		return err == -EPIPE || err == -ECONNRESET ? nobody(id, -ECONNREFUSED) : err;
-	}
-	id->watched = 1;
-	cm_move(id, is_ud(id) ? CM_SIDR_SENT : CM_REQ_SENT);
-	return 0;
-}
-
 /* The socket that leads to where @id wants, or -errno. */
 static int way_open(struct cm_id *id)
 {
 	if (!id->is_far || cm_here(&id->dst))
-		return cm_port_connect(id, &id->dst);
+		return cm_port_knock(cm_process->dir, id->ps, &id->dst);
 	return cm_net_here() ? cm_net_connect() : -ECONNREFUSED;
+}
+
+static int request_send(struct cm_id *id, struct cm_message *m)
+{
+	int err;
+
+	id->sock = way_open(id);
+	if (id->sock < 0)
+		return id->sock;
+	err = cm_send(id, m);
+	if (!err)
+		err = cm_watch(id->channel, id->sock, id->handle);
+	if (err) {
+		cm_id_hang_up(id);
+		return err == -EPIPE || err == -ECONNRESET ? -ECONNREFUSED : err;
+	}
+	id->watched = 1;
+	return 0;
+}
+
+static int ask(struct cm_id *id, struct cm_message *m)
+{
+	struct cm_asking *a = arena_alloc(&cm_process->arena, sizeof(*a));
+	uint64_t now = raw_now_ns();
+
+	if (!a)
+		return -ENOMEM;
+	a->length = (uint32_t)cm_wire_encode(m, (char *)a->packet);
+	a->deadline_ns = id->deadline_ns;
+	a->refused_ns = now + cm_late_ns();
+	a->pause_ns = ASK_FIRST_NS;
+	id->asking = a;
+	cm_timer_at(id, now + a->pause_ns);
+	return 0;
 }
 
 static int request_begin(struct cm_id *id, struct cm_message *m)
 {
-	int sock = way_open(id);
+	int err = request_send(id, m);
 
-	if (sock == -ECONNREFUSED || sock == -EAGAIN)
-		return nobody(id, sock);
-	if (sock < 0)
-		return sock;
-	id->sock = sock;
-	return request_send(id, m);
+	if (err == -EAGAIN)
+		return nobody(id, err);
+	if (err && err != -ECONNREFUSED)
+		return err;
+	cm_move(id, is_ud(id) ? CM_SIDR_SENT : CM_REQ_SENT);
+	return err ? ask(id, m) : 0;
 }
 
-/* In another life, by what the request says; its time is not begun anew. */
-int cm_connect_again(struct cm_id *id, const void *packet, size_t n)
+static struct cm_asking *asking_take(struct cm_id *id, struct cm_message *ret)
+{
+	struct cm_asking *a = id->asking;
+
+	id->asking = NULL;
+	cm_wire_decode((char *)a->packet, a->length, ret);
+	return a;
+}
+
+void cm_connect_retry(struct cm_id *id)
+{
+	struct cm_message m;
+	struct cm_asking *a = asking_take(id, &m);
+	uint64_t now = raw_now_ns();
+	int err = request_send(id, &m);
+
+	if (err == -ECONNREFUSED && now < a->refused_ns) {
+		a->pause_ns *= 2;
+		id->asking = a;
+		cm_timer_at(id, now + a->pause_ns);
+		return;
+	}
+	if (err)
+		nobody(id, err);
+	else
+		cm_timer_at(id, a->deadline_ns);
+	arena_free(&cm_process->arena, a);
+}
+
+/* By what the request says; its time is not begun anew. */
+int cm_connect_again(struct cm_id *id)
 {
 	uint64_t deadline = id->deadline_ns;
 	struct cm_message m;
-	int err = cm_wire_decode(packet, n, &m);
+	int err;
 
-	if (err)
-		return err;
+	arena_free(&cm_process->arena, asking_take(id, &m));
 	m.h.lid = sr_lid();
 	cm_gid(m.h.gid);
 	cm_timer_stop(id);
 	err = request_begin(id, &m);
 	if (err || id->state == CM_ENDED)
 		return err;
-	cm_timer_stop(id);
-	id->deadline_ns = deadline;
-	cm_timer_again(id);
+	if (id->asking)
+		id->asking->deadline_ns = deadline;
+	else
+		cm_timer_at(id, deadline);
 	return 0;
 }
 

@@ -2,8 +2,7 @@
 /*
  * Lines to other hosts being dialled: the slots that a listener's process may be found at, one after the other. By who carries alone (cm_net.h).
  *
- * Programs tell their port as soon as they have it, and listen then: on a wire that works, so a request is not refused at once. Where programs are stopped for
- * checkpoints (who does that has opened us with dlopen) the one that is about to listen may stand already while this one's thread runs: there it takes longer.
+ * A request is not refused at once (cm_connect.c).
  *
  * Where no slot is a listener's, but one does not answer, it may be that one, stopped, or a lost packet, or the host is out of reach: dialling goes on
  * until the id gives up.
@@ -18,8 +17,6 @@
 #include "softrdma/device.h"
 
 #define DIAL_LONGEST_NS (8 * NET_SECOND)
-#define LATE_NS (50 * NET_MS)
-#define LATE_STOPPED_NS (250 * NET_MS)
 #define PAUSE_NS NET_MS
 #define SILENT_PAUSE_NS (100 * NET_MS)
 
@@ -59,9 +56,9 @@ static int dial(struct cm_line *l)
 
 static void round_end(struct cm_line *l)
 {
-	uint64_t now = net_now(), late = sr_is_preloaded() ? LATE_NS : LATE_STOPPED_NS;
+	uint64_t now = net_now();
 
-	if (!l->silent && now - l->since > late) {
+	if (!l->silent && now - l->since > cm_late_ns()) {
 		nobody(l);
 		return;
 	}

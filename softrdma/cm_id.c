@@ -106,6 +106,7 @@ void cm_id_destroy(struct cm_id *id)
 	cm_port_release(id);
 	list_del(&id->link);
 	cm_handle_give(id->handle);
+	arena_free(&cm_process->arena, id->asking);
 	arena_free(&cm_process->arena, id);
 }
 

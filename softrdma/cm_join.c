@@ -64,13 +64,8 @@ static int meet(struct cm_id *id, int accept)
 
 static int ask_again(struct cm_id *id)
 {
-	struct cm_asking *a = id->asking;
-	int err = cm_connect_again(id, a->packet, a->length);
-
 	id->rejoin = REJOIN_NOT;
-	id->asking = NULL;
-	arena_free(&cm_process->arena, a);
-	return err;
+	return cm_connect_again(id);
 }
 
 static int join_one(struct cm_id *id, int accept)

@@ -28,8 +28,6 @@
 #define EPHEMERAL_FIRST 32768u
 #define EPHEMERAL_COUNT 28232u
 #define HALF (1ull << 31)
-#define WIRE_TIME_NS 1000000
-#define WIRE_TIMES 10
 
 /* What a listener's name says instead of an address. */
 #define ANY4 1ull
@@ -323,28 +321,4 @@ int cm_port_knock(const char *dir, uint16_t ps, const union cm_addr *dst)
 	if (fd == -ECONNREFUSED)
 		fd = try_listener(dir, ps, dst, dst->family == AF_INET ? ANY4 : ANY6);
 	return fd == -ECONNREFUSED ? try_listener(dir, ps, dst, ANY_BOTH) : fd;
-}
-
-/* Has another process the port? */
-static int taken_elsewhere(struct cm_id *id, const union cm_addr *dst)
-{
-	struct flock fl = stretch(id, dst, F_WRLCK);
-
-	return !raw_fcntl(cm_process->ports_fd, F_OFD_GETLK, (long)&fl) && fl.l_type != F_UNLCK;
-}
-
-/*
- * Programs tell their port as soon as they have it, and listen then (qperf): a request takes its time on a wire, so that works.
- * Here it gets the same time, if somebody has the port.
- */
-int cm_port_connect(struct cm_id *id, const union cm_addr *dst)
-{
-	struct timespec wait = { .tv_nsec = WIRE_TIME_NS };
-	int fd = cm_port_knock(cm_process->dir, id->ps, dst), tries;
-
-	for (tries = 0; fd == -ECONNREFUSED && tries < WIRE_TIMES && taken_elsewhere(id, dst); tries++) {
-		RAW4(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &wait, 0);
-		fd = cm_port_knock(cm_process->dir, id->ps, dst);
-	}
-	return fd;
 }

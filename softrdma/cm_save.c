@@ -158,7 +158,7 @@ static void put_id(struct writer *w, const struct cm_id *id)
 		.handle = id->handle,
 		.channel = id->channel->fd,
 		.uid = id->uid,
-		.deadline_ns = list_empty(&id->wait_link) ? 0 : id->deadline_ns,
+		.deadline_ns = list_empty(&id->wait_link) ? 0 : id->asking ? id->asking->deadline_ns : id->deadline_ns,
 		.state = id->state,
 		.backlog = id->backlog,
 		.events_reported = id->events_reported,
@@ -187,7 +187,10 @@ static void put_request(struct writer *w, const struct cm_id *id, uint32_t *coun
 {
 	struct cm_saved_request s = { .id = id->handle };
 
-	s.length = cm_carry_unsaid(id, s.packet);
+	if (id->asking)
+		memcpy(s.packet, id->asking->packet, s.length = id->asking->length);
+	else
+		s.length = cm_carry_unsaid(id, s.packet);
 	if (!s.length)
 		return;
 	put(w, &s, sizeof(s));

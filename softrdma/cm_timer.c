@@ -115,6 +115,13 @@ void cm_move(struct cm_id *id, enum cm_state state)
 	wait_begin(id);
 }
 
+void cm_timer_at(struct cm_id *id, uint64_t deadline_ns)
+{
+	cm_timer_stop(id);
+	id->deadline_ns = deadline_ns;
+	wait_begin(id);
+}
+
 void cm_timer_again(struct cm_id *id)
 {
 	if (id->deadline_ns)
@@ -150,7 +157,10 @@ void cm_timer_expired(struct cm_channel *ch)
 	list_each_safe(id, &ch->waiting, wait_link) {
 		if (id->deadline_ns > now)
 			break;
-		give_up(id);
+		if (id->asking)
+			cm_connect_retry(id);
+		else
+			give_up(id);
 	}
 	timer_set(ch);
 }

@@ -464,6 +464,30 @@ static void test_held(void **state)
 	ask_held(1);
 }
 
+/* Asked too early, in a life before: who listens late in this one is found. */
+static void test_late(void **state)
+{
+	struct rdma_event_channel *ch = channel(), *there = channel();
+	struct rdma_cm_id *id = resolved(ch, RDMA_PS_TCP, 7779), *l;
+	struct rdma_conn_param p = parameters();
+	struct rdma_cm_event *ev;
+
+	assert_int_equal(rdma_connect(id, &p), 0);
+	life_again();
+	life_again();
+	l = listener_at(there, 7779);
+	asks_on(ch, there);
+	ev = event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_int_equal(ev->param.conn.qp_num, 0x777);
+	assert_int_equal(rdma_destroy_id(ev->id), 0);
+	rdma_ack_cm_event(ev);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), NOBODY);
+	drop(&id);
+	drop(&l);
+	rdma_destroy_event_channel(ch);
+	rdma_destroy_event_channel(there);
+}
+
 /* Nobody listens in the life after; and an id that is not held has its answer in this one. */
 static void test_held_for_nobody(void **state)
 {
@@ -602,6 +626,7 @@ int main(void)
 		cmocka_unit_test_setup(test_nothing, another_host), cmocka_unit_test_setup(test_alone, another_host), cmocka_unit_test_setup(test_unread, another_host),
 		cmocka_unit_test_setup(test_stages, another_host),	cmocka_unit_test_setup(test_ends, another_host),  cmocka_unit_test_setup(test_many, another_host),
 		cmocka_unit_test_setup(test_counts, another_host),	cmocka_unit_test_setup(test_held, another_host),  cmocka_unit_test_setup(test_held_for_nobody, another_host),
+		cmocka_unit_test_setup(test_late, another_host),
 		cmocka_unit_test_setup(test_query, another_host),
 		cmocka_unit_test_setup(test_service, another_host), cmocka_unit_test_setup(test_group, another_host), cmocka_unit_test_setup(test_time, another_host),
 		cmocka_unit_test_setup(test_port_taken, another_host),

@@ -142,11 +142,78 @@ static void test_timewait(void **state)
 	pair_end(&killed);
 }
 
+enum late { STAYS, MIGRATES, GOES };
+
+/* It asks before somebody listens. */
+static void ask_early(enum late late)
+{
+	struct rdma_event_channel *ch = channel(), *there = channel(), *other = channel();
+	struct rdma_cm_id *l = listener(there, RDMA_PS_TCP, 4), *id = resolved(ch, RDMA_PS_TCP, port_of(l));
+	struct rdma_conn_param p = parameters();
+	uint16_t port = port_of(l);
+	struct rdma_cm_event *ev;
+
+	drop(&l);
+	assert_int_equal(rdma_connect(id, &p), 0);
+	l = listener_at(there, port);
+	if (late == MIGRATES)
+		assert_int_equal(rdma_migrate_id(id, other), 0);
+	if (late == GOES) {
+		drop(&id);
+		nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+		quiet(there);
+	} else {
+		asks_on(late == STAYS ? ch : other, there);
+		ev = event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+		assert_int_equal(ev->param.conn.qp_num, 0x777);
+		assert_int_equal(rdma_destroy_id(ev->id), 0);
+		rdma_ack_cm_event(ev);
+		assert_int_equal(expect(late == STAYS ? ch : other, RDMA_CM_EVENT_REJECTED), NOBODY);
+		drop(&id);
+	}
+	quiet(ch);
+	drop(&l);
+	rdma_destroy_event_channel(ch);
+	rdma_destroy_event_channel(there);
+	rdma_destroy_event_channel(other);
+}
+
+static void test_late(void **state)
+{
+	ask_early(STAYS);
+	ask_early(MIGRATES);
+	ask_early(GOES);
+}
+
+/* Having found who listens late, it waits as long as it would have. */
+static void test_late_unanswered(void **state)
+{
+	struct rdma_event_channel *ch = channel(), *there = channel();
+	struct rdma_cm_id *l = listener(there, RDMA_PS_TCP, 4), *id = resolved(ch, RDMA_PS_TCP, port_of(l));
+	struct rdma_conn_param p = parameters();
+	uint16_t port = port_of(l);
+	long long begin = now();
+
+	drop(&l);
+	assert_int_equal(rdma_connect(id, &p), 0);
+	l = listener_at(there, port);
+	asks_on(ch, there);
+	timed_out(ch, id, RDMA_CM_EVENT_UNREACHABLE, begin);
+	assert_true(now() - begin < 2ll * LIMIT_NS);
+	drop(&id);
+	drop(&l);
+	rdma_destroy_event_channel(ch);
+	rdma_destroy_event_channel(there);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_each), cmocka_unit_test(test_service), cmocka_unit_test(test_answered),
-					    cmocka_unit_test(test_timewait) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_each), cmocka_unit_test(test_service), cmocka_unit_test(test_answered), cmocka_unit_test(test_timewait),
+		/* On one host only; to another one its own thread asks, and does not wait for the test. */
+		cmocka_unit_test(test_late), cmocka_unit_test(test_late_unanswered),
+	};
 
 	setenv("SOFTRDMA_CM_TIMEOUT", "1", 1);
-	return cmocka_run_group_tests(tests, places_make, places_remove);
+	return run_places(tests, sizeof(tests) / sizeof(*tests), 2);
 }

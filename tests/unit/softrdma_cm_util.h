@@ -41,6 +41,8 @@ int expect(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
 void quiet(struct rdma_event_channel *ch);
 /* Until there is something to get. */
 void await(struct rdma_event_channel *ch);
+/* @ch has asked whom nobody has listened to so far; until @there hears it. */
+void asks_on(struct rdma_event_channel *ch, struct rdma_event_channel *there);
 /* To accept @server is of no use: who has asked has gone, which takes its time to be known on another host. */
 void taken_back(struct rdma_event_channel *ch, struct rdma_cm_id *server);
 struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space ps, int backlog);
