@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Stopping and releasing the program's threads. Owns our signal, and the word that stopped threads wait on. (Their slots: stop_table.c.)
+ * Stopping and releasing the program's threads. Owns our signal, and the epoch of the stop in force. (The threads' slots: stop_table.c; where they sleep: stop_lend.c.)
  *
  * The watch thread queues our signal to each thread with the number of its slot and of this stop (epoch) as the value. The handler
  * runs with all signals blocked, libc's own too, and does one of four things:
@@ -9,13 +9,12 @@
  *   - the thread is between fermata_enter and fermata_leave: note the value, return; leave sends it again to itself;
  *   - the thread is in the vdso (vdso.c), or about to note what it has done (arch/x86_64/semop.h): ASKED -> AGAIN, return; it is asked again when that is seen;
  *   - else: take the slot (ASKED -> ENTERED; late, too, if it is another epoch's by now), note what the kernel knows of the thread,
- *     arch_context_save, say STOPPED, wait until stop.word names another epoch. What is needed after the wait lies on the thread's own stack: the next stop may have begun by then.
+ *     arch_context_save, say STOPPED, wait until another epoch is in force. What is needed after the wait lies on the thread's own stack: the next stop may have begun by then.
  *
  * While threads run, the numbers of free descriptors are theirs: a shell that moves a pipe to descriptor 3 must not hit a file of
  * /proc that we have open there. So the watch thread does the stopping, whose table of descriptors is its own (thread.c).
  *
- * A stopped thread lends itself (stop_lend.c): a bit beside the epoch says so, and the one that clears it runs a function for us.
- * It goes back to sleep, and before memory is written stop_await_asleep() looks that each thread of ours sleeps: a word that changed
+ * A stopped thread lends itself (stop_lend.c). It goes back to sleep, and before memory is written stop_await_asleep() looks that each thread of ours sleeps: a word that changed
  * between its summing and its writing, though it be dead stack, would make the image a damaged one.
  *
  * Why none escapes. A thread can be made only by a thread that runs; the table is read again until one whole pass over
@@ -34,7 +33,7 @@
  * our signal, and its slot becomes GONE.
  *
  * After a restart every thread comes back from arch_context_save with 1, is counted in stop.arrived (the agent then
- * unmaps the restorer, where no thread can be any more), and waits on the same word.
+ * unmaps the restorer, where no thread can be any more), and waits for the same.
  */
 #include "agent/agent.h"
 
@@ -55,10 +54,10 @@
 #define LAST_PATIENCE_NS 12800000000ull
 
 static struct {
-	_Atomic uint32_t word;	  /* epoch of the stop in force (0: none) << 1 | LEND. Futex of the stopped threads */
+	_Atomic uint32_t in_force; /* epoch of the stop in force; 0: none */
 	_Atomic uint32_t events;  /* answers of threads; futex of the watch thread */
 	_Atomic uint32_t arrived; /* after a restart */
-	uint32_t epoch;		  /* 31 bits */
+	uint32_t epoch;
 	bool no_signals;	  /* in this attempt: the user has as many in queues as the limit lets be */
 } stop;
 
@@ -69,16 +68,7 @@ static void wake(_Atomic uint32_t *word)
 
 static uint32_t epoch_in_force(void)
 {
-	return atomic_load_explicit(&stop.word, memory_order_acquire) >> 1;
-}
-
-static void wait_while_stopped(uint32_t epoch)
-{
-	uint32_t word;
-
-	while ((word = atomic_load_explicit(&stop.word, memory_order_acquire)) >> 1 == epoch)
-		if (!lend_serve(&stop.word, word))
-			raw_futex((uint32_t *)&stop.word, FUTEX_WAIT_PRIVATE, word, NULL, 0);
+	return atomic_load_explicit(&stop.in_force, memory_order_acquire);
 }
 
 static void count_event(void)
@@ -133,7 +123,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 		atomic_fetch_add(&stop.arrived, 1);
 		wake(&stop.arrived);
 	}
-	wait_while_stopped(epoch);
+	lend_wait(&stop.in_force, epoch);
 	stop_drop_rights();
 	call_continue(context, &note, restarted);
 }
@@ -254,11 +244,11 @@ static int attempt(uint64_t limit)
 	struct timespec nap = { 0, 2000000 };
 	bool quiet = false;
 
-	stop.epoch = stop.epoch < UINT32_MAX >> 1 ? stop.epoch + 1 : 1;
+	stop.epoch = stop.epoch < UINT32_MAX ? stop.epoch + 1 : 1;
 	stop_table_clear();
 	stop.no_signals = false;
 	stop.events = stop.arrived = 0;
-	atomic_store(&stop.word, stop.epoch << 1);
+	atomic_store(&stop.in_force, stop.epoch);
 	for (;;) {
 		uint32_t seen = atomic_load(&stop.events);
 		struct pass pass = { .quiet = quiet };
@@ -316,7 +306,7 @@ int stop_all(uint32_t timeout_ms)
 
 int stop_lend(int tid, int (*fn)(void *), void *arg)
 {
-	return lend_run(&stop.word, tid, fn, arg);
+	return lend_run(tid, fn, arg);
 }
 
 void stop_await_asleep(void)
@@ -334,8 +324,7 @@ void stop_await_asleep(void)
 
 void stop_release(void)
 {
-	atomic_store(&stop.word, 0);
-	wake(&stop.word);
+	lend_end(&stop.in_force);
 }
 
 void stop_await_restarted(void)
@@ -349,7 +338,7 @@ void stop_await_restarted(void)
 /* In the child of a fork: what the parent's other threads were at is not the child's. */
 void stop_forked(void)
 {
-	atomic_store(&stop.word, 0);
+	atomic_store(&stop.in_force, 0);
 	stop_table_clear();
 }
 

@@ -3,6 +3,7 @@
 #include "base/begun.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -10,7 +11,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 
-#define STATUS_SIZE 4096
+#define LINE_MAX_LENGTH 64u /* of a line with one number */
 
 /* Of the processors' numbers: how many bytes a kernel has for the set is not part of it. */
 uint64_t begun_cpus(const uint8_t *mask, size_t length)
@@ -46,14 +47,31 @@ static uint64_t number_behind(const char *text, const char *name)
 	at += strlen(name);
 	for (at += strspn(at, " \t"); *at >= '0' && *at <= '9'; at++)
 		v = v * 10 + (uint64_t)(*at - '0');
-	return v;
+	return *at ? v : UINT64_MAX; /* there may be more of it */
 }
 
+/* Through a window, as a process may be in any number of groups. */
 uint64_t begun_number(const char *path, const char *name)
 {
-	char text[STATUS_SIZE];
+	int fd = raw_open(path, O_RDONLY | O_CLOEXEC, 0);
+	uint64_t v = UINT64_MAX;
+	char text[1024];
+	size_t have = 0;
+	long n;
 
-	return raw_read_file(path, text, sizeof(text)) < 0 ? UINT64_MAX : number_behind(text, name);
+	if (fd < 0)
+		return v;
+	while (v == UINT64_MAX && ((n = raw_read(fd, text + have, sizeof(text) - 1 - have)) > 0 || n == -EINTR)) {
+		have += n > 0 ? (size_t)n : 0;
+		text[have] = 0;
+		v = number_behind(text, name);
+		if (have > LINE_MAX_LENGTH) {
+			memmove(text, text + have - LINE_MAX_LENGTH, LINE_MAX_LENGTH);
+			have = LINE_MAX_LENGTH;
+		}
+	}
+	raw_close(fd);
+	return v;
 }
 
 uint64_t begun_filters(const char *path)

@@ -226,8 +226,10 @@ class Job:
 
     def steps(self, cwd=None):
         """How many steps a program has said that it has made: none yet, when it was held up since it got ready."""
-        path = (cwd or self.cwd) / 'progress'
-        return path.stat().st_size if path.exists() else 0
+        try:
+            return ((cwd or self.cwd) / 'progress').stat().st_size
+        except FileNotFoundError:  # or a restart is putting it back just now
+            return 0
 
     def images(self, number=None):
         folder = self.dir / str(number or self.newest())

@@ -159,6 +159,52 @@ static void test_pieces_and_inline(void **state)
 	assert_int_equal(reap(pid), 0);
 }
 
+#define FENCED 200
+
+static int fence_child(int sock)
+{
+	struct end e;
+
+	end_open_connected(&e, 1, SIZE, sock);
+	meet(sock);
+	meet(sock);
+	end_close(&e);
+	return 0;
+}
+
+/* What an atomic brings is sent on by the request behind it, which only a fence lets wait for that (ibv_post_send(3)). */
+static void test_fence(void **state)
+{
+	struct end e;
+	int sock;
+	pid_t pid = spawn_end(fence_child, &sock);
+	struct ibv_sge s;
+	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &s, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD };
+	uint64_t seen[FENCED];
+
+	end_open_connected(&e, 1, SIZE, sock);
+	memset(e.buf, 0xff, 8);
+	s = (struct ibv_sge){ (uintptr_t)e.buf, 8, e.mr->lkey };
+	wr.wr.atomic.remote_addr = e.other.addr;
+	wr.wr.atomic.rkey = e.other.rkey;
+	wr.wr.atomic.compare_add = 1;
+	meet(sock);
+	for (size_t i = 0; i < FENCED; i++) {
+		die_unless(!post_wr(&e, 0, &wr));
+		die_unless(!post(&e, 0, 2, IBV_WR_RDMA_WRITE, 0, 8, HALF + 8 * i, SIG | IBV_SEND_FENCE));
+		good_wc(e.scq, 2);
+	}
+	die_unless(!post(&e, 0, 3, IBV_WR_RDMA_READ, HALF, sizeof(seen), HALF, SIG));
+	good_wc(e.scq, 3);
+	memcpy(seen, e.buf + HALF, sizeof(seen));
+	for (size_t i = 0; i < FENCED; i++)
+		assert_int_equal(seen[i], i);
+	meet(sock);
+	end_close(&e);
+	close(sock);
+	assert_int_equal(reap(pid), 0);
+}
+
 static void cas(struct end *e, uint64_t compare, uint64_t swap, uint64_t expect_old)
 {
 	struct ibv_sge s = { (uintptr_t)e->buf, 8, e->mr->lkey };
@@ -242,6 +288,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_crash_of_an_end), cmocka_unit_test(test_operations), cmocka_unit_test(test_pieces_and_inline),
+		cmocka_unit_test(test_fence),
 		cmocka_unit_test(test_within_one_process),
 	};
 
