@@ -95,30 +95,37 @@ uint32_t verbs_rkey_real(uint32_t member, uint32_t key)
 
 /* ---- control path ---- */
 
-int verbs_key_known(uint32_t lkey, uint32_t rkey)
+static enum key_known whose(uint32_t member, enum key_known known)
 {
+	return member == verbs_self ? KEY_OWN : known == KEY_OWN ? known : KEY_OTHERS;
+}
+
+enum key_known verbs_key_known(uint32_t lkey, uint32_t rkey)
+{
+	enum key_known known = KEY_NEW;
 	struct key_entry *found;
 	struct entry *e;
 
 	keys_each(found, verbs_lkeys, lkey)
-		return 1;
+		return KEY_OWN;
 	if (!rkey) /* no key: what rxe gives a region that nobody else may reach */
-		return 0;
+		return KEY_NEW;
 	keys_each(found, verbs_rkeys, rkey)
-		if (found->member == verbs_self)
-			return 1;
+		known = whose(found->member, known);
 	table_each(e, verbs_windows, rkey >> 8)
-		if (e->member == verbs_self)
-			return 1;
-	return 0;
+		known = whose(e->member, known);
+	return known;
 }
 
-int verbs_window_known(uint32_t rkey)
+enum key_known verbs_window_known(uint32_t rkey)
 {
-	for (uint32_t low = 0; low < 256; low++)
-		if (verbs_key_known(0, (rkey & ~0xffu) | low))
-			return 1;
-	return 0;
+	enum key_known known = KEY_NEW, one;
+
+	for (uint32_t low = 0; low < 256; low++) {
+		one = verbs_key_known(0, (rkey & ~0xffu) | low);
+		known = one > known ? one : known;
+	}
+	return known;
 }
 
 int verbs_qpn_known(uint32_t qpn)

@@ -8,9 +8,18 @@ uint32_t verbs_lkey_real(uint32_t key);
 /* @member: whose key it is; 0: not known. */
 uint32_t verbs_rkey_real(uint32_t member, uint32_t key);
 /* A key, a queue pair number that the program (or, for numbers, a peer) knows by its old name. */
-int verbs_key_known(uint32_t lkey, uint32_t rkey);
+enum key_known { KEY_NEW, KEY_OTHERS, KEY_OWN };
+enum key_known verbs_key_known(uint32_t lkey, uint32_t rkey);
 int verbs_qpn_known(uint32_t qpn);
-int verbs_window_known(uint32_t rkey);
+enum key_known verbs_window_known(uint32_t rkey);
+/*
+ * Of a key that was drawn for the @drawn-th time, @most at most: whether to draw again. One that this process had for another thing peers may use for that. One that
+ * another process had would be taken for that where it is not known whose queue pair it is used with (one made since); where keys crowd so that none else is found, that is how it is.
+ */
+static inline int verbs_key_is_bad(enum key_known known, int drawn, int most)
+{
+	return known == KEY_OWN || (known == KEY_OTHERS && drawn < most / 2);
+}
 void verbs_key_remove(uint32_t lkey);
 /*
  * Turns the address and number that the program named into those of this life. A number that nobody has published is the

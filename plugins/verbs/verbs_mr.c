@@ -37,7 +37,7 @@ static struct ibv_mr *register_new(struct ibv_pd *pd, void *addr, size_t length,
 
 	while (n < MR_DRAWS) {
 		mr = real_register(pd, addr, length, iova, access, kind);
-		if (!mr || !verbs_moved || !verbs_key_known(mr->lkey, mr->rkey))
+		if (!mr || !verbs_moved || !verbs_key_is_bad(verbs_key_known(mr->lkey, mr->rkey), n, MR_DRAWS))
 			break;
 		drawn[n++] = mr;
 		mr = NULL;
@@ -159,7 +159,7 @@ static int real_rereg(struct shadow_mr *m, int flags, struct ibv_pd *pd, void *a
 	do
 		r = verbs_backend.ibv_rereg_mr(m->real, flags, pd ? shadow_pd(pd)->real : NULL, addr, length, access);
 	while (!r && verbs_moved && (m->real->lkey != lkey || m->real->rkey != rkey) &&
-	       verbs_key_known(m->real->lkey, m->real->rkey) && ++draws < MR_DRAWS);
+	       verbs_key_is_bad(verbs_key_known(m->real->lkey, m->real->rkey), draws, MR_DRAWS) && ++draws < MR_DRAWS);
 	if (r || (m->real->lkey == lkey && m->real->rkey == rkey))
 		return r;
 	if (verbs_moved)

@@ -106,7 +106,7 @@ static struct ibv_mw *alloc_new(struct ibv_pd *pd, enum ibv_mw_type type)
 		return verbs_unsupported();
 	while (n < MW_DRAWS) {
 		mw = pd->context->ops.alloc_mw(pd, type);
-		if (!mw || !verbs_moved || !verbs_window_known(mw->rkey))
+		if (!mw || !verbs_moved || !verbs_key_is_bad(verbs_window_known(mw->rkey), n, MW_DRAWS))
 			break;
 		drawn[n++] = mw;
 		mw = NULL;

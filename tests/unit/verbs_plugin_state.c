@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "softrdma_directory.h"
+#include "plugins/verbs/verbs_keys.h"
 #include "verbs_pair.h"
 
 /* ---- keys, reads and writes under new names ---- */
@@ -52,6 +53,50 @@ static int one_sided(int sock)
 static void test_one_sided(void **state)
 {
 	pair_run(one_sided, one_sided);
+}
+
+#define OTHER_MEMBER 7777u
+#define CROWD 40u
+#define KEY_INDEX 0x01ffff00u /* softrdma's; the rest is random */
+
+static uint32_t key_next(void)
+{
+	struct ibv_mr *mr = ibv_reg_mr(e.pd, e.buf, 4096, ALL_ACCESS);
+	uint32_t key = mr ? mr->rkey : 0;
+
+	die_unless(mr && !ibv_dereg_mr(mr));
+	return key;
+}
+
+/* Another process has each key of the next indices, or every second one. */
+static void keys_of_other(uint32_t step)
+{
+	uint32_t index = key_next() & KEY_INDEX;
+
+	for (uint32_t i = 0; i < CROWD; i++)
+		for (uint32_t high = 0; high < 1u << 7; high++)
+			for (uint32_t tag = 0; tag < 1u << 8; tag += step)
+				die_unless(!verbs_keys_add(&verbs_rkeys, high << 25 | (index + (i << 8)) | tag, 1, OTHER_MEMBER));
+}
+
+/* Of a new queue pair's other end is not known whose it is, so new keys are nobody's as long as there are such. */
+static int keys_of_others(int sock)
+{
+	pair_begin(sock, 1);
+	pair_checkpoint();
+	pair_restart();
+	keys_of_other(2);
+	for (uint32_t i = 0; i < CROWD / 2; i++)
+		die_unless(verbs_key_known(0, key_next()) == KEY_NEW);
+	keys_of_other(1);
+	die_unless(verbs_key_known(0, key_next()) == KEY_OTHERS);
+	meet(sock);
+	return pair_over();
+}
+
+static void test_keys_of_others(void **state)
+{
+	pair_run(keys_of_others, keys_of_others);
 }
 
 /* ---- states ---- */
@@ -132,7 +177,7 @@ static void test_peer_gone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_sided), cmocka_unit_test(test_states), cmocka_unit_test(test_peer_gone),
+		cmocka_unit_test(test_one_sided), cmocka_unit_test(test_keys_of_others), cmocka_unit_test(test_states), cmocka_unit_test(test_peer_gone),
 	};
 
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);
