@@ -24,6 +24,7 @@
 
 #include "agent/agent.h"
 #include "agent/device.h"
+#include "agent/maps_object.h"
 #include "agent/scratch.h"
 
 #define LARGE (8ull << 30) /* mappings above are restored MAP_NORESERVE */
@@ -121,14 +122,6 @@ static int refuse(const struct line *l, const char *why)
 	return fermata_fail(-EOPNOTSUPP, "mapping %lx-%lx of %s %s", l->start, l->end, l->path, why);
 }
 
-/* A file system that keeps its files in memory only. */
-static bool in_memory(const char *path)
-{
-	struct statfs s;
-
-	return statfs(path, &s) == 0 && (s.f_type == TMPFS_MAGIC || s.f_type == RAMFS_MAGIC || s.f_type == HUGETLBFS_MAGIC);
-}
-
 /* "/SYSV00001234 (deleted)", the key in hexadecimal, on a file system of the kernel's own. */
 static bool is_sysv(const struct line *l)
 {
@@ -136,25 +129,10 @@ static bool is_sysv(const struct line *l)
 	       strspn(l->path + 5, "0123456789abcdef") == 8 && !strcmp(l->path + 13, " (deleted)");
 }
 
-/* Its object is memory alone, so that what nobody has touched is zeros; of a deleted file on a disk that is what it holds. */
-static bool is_memory(const struct line *l)
-{
-	struct stat st;
-	char dir[4096];
-	size_t n = (size_t)(strrchr(l->path, '/') - l->path);
-
-	if (!strncmp(l->path, "/memfd:", 7) || !strncmp(l->path, "/anon_hugepage", 14) || !strcmp(l->path, "/dev/zero (deleted)"))
-		return true;
-	if (n >= sizeof(dir))
-		return false;
-	memcpy(dir, l->path, n);
-	strcpy(dir + n, n ? "" : "/");
-	return stat(dir, &st) == 0 && ((uint64_t)major(st.st_dev) << 20 | minor(st.st_dev)) == l->dev && in_memory(dir); /* not what was mounted there later */
-}
-
 static int classify(const struct line *l, struct image_mapping *v)
 {
 	bool deleted = ends_with(l->path, " (deleted)");
+	uint32_t page_shift = 0;
 	struct stat st;
 
 	if (!strncmp(l->path, "[v", 2)) {
@@ -169,6 +147,7 @@ static int classify(const struct line *l, struct image_mapping *v)
 	}
 	if (is_sysv(l)) {
 		v->kind = IMAGE_MAPPING_SYSV;
+		v->flags |= object_page_shift(l->dev) << IMAGE_MAPPING_PAGE_SHIFT;
 		return 0;
 	}
 	if (!l->shared && !strcmp(l->path, "/dev/zero")) {
@@ -177,8 +156,9 @@ static int classify(const struct line *l, struct image_mapping *v)
 	}
 	if (deleted || !strncmp(l->path, "/memfd:", 7)) {
 		v->kind = l->shared ? IMAGE_MAPPING_SHARED_ANON : IMAGE_MAPPING_ANON;
-		if (l->shared ? !is_memory(l) : strncmp(l->path, "/anon_hugepage", 14) != 0)
+		if (!(l->shared || object_is_anonymous_huge(l->path)) || !object_is_memory(l->path, l->dev, &page_shift))
 			v->flags |= IMAGE_MAPPING_WHOLE;
+		v->flags |= page_shift << IMAGE_MAPPING_PAGE_SHIFT;
 		return 0;
 	}
 	v->kind = l->shared ? IMAGE_MAPPING_SHARED_FILE : IMAGE_MAPPING_FILE;
@@ -190,9 +170,9 @@ static int classify(const struct line *l, struct image_mapping *v)
 	v->file_mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
 	if (!l->shared && agent.text == MSG_TEXT_SAVE)
 		v->flags |= IMAGE_MAPPING_WHOLE;
-	if (l->shared && in_memory(l->path)) {
+	if (l->shared && object_in_memory(l->path, &page_shift)) {
 		v->kind = IMAGE_MAPPING_SHARED_ANON;
-		v->flags |= IMAGE_MAPPING_NAMED | (st.st_mode & 07777) << IMAGE_MAPPING_MODE_SHIFT;
+		v->flags |= IMAGE_MAPPING_NAMED | page_shift << IMAGE_MAPPING_PAGE_SHIFT | (st.st_mode & 07777) << IMAGE_MAPPING_MODE_SHIFT;
 	}
 	return 0;
 }

@@ -9,7 +9,8 @@
  *                             With --text=save the file's are saved as well, as far as it goes: marked, since a restart that finds it need not take them. So is in any
  *                             case the first page of a program or library
  *   of shared memory          when the object has it, as mincore tells: our page table need not hold what another process wrote. Where
- *                             there is swap, always: mincore does not see what is there. Reading a page that is not there would make it
+ *                             there is swap, always: mincore does not see what is there; and of huge pages it sees those in our page table
+ *                             alone. Reading a page that is not there would make it
  */
 #include <elf.h>
 #include <errno.h>
@@ -189,7 +190,7 @@ static int shared_pages(struct walk *w, uint64_t from, uint64_t to)
 	uint64_t start = from, end;
 	long r = 0;
 
-	if (w->v->flags & IMAGE_MAPPING_WHOLE || has_swap()) {
+	if (w->v->flags & IMAGE_MAPPING_WHOLE || image_mapping_page_shift(w->v) || has_swap()) {
 		end = readable_end(w->v);
 		return from < end ? touched(w, from, end < to ? end : to) : 0;
 	}

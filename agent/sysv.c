@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 
 #include "agent/agent.h"
 
@@ -249,7 +248,7 @@ static int lead(struct held *h, struct shmid_ds *d, uint64_t ours)
 {
 	int r = check_attachments(h, d, ours);
 
-	if (r || (h->window && h->window_length == ALIGN_UP((uint64_t)d->shm_segsz, (uint64_t)FM_PAGE_SIZE)))
+	if (r || (h->window && h->window_length >= d->shm_segsz)) /* as far as its last page, of whatever size */
 		return r;
 	return attach_transient(h);
 }
@@ -307,19 +306,6 @@ static int32_t in_records(uint64_t id)
 	return -1;
 }
 
-/* The device number of the kernel's own file system for shared memory; segments of huge pages are in another one. */
-static uint64_t shared_device(void)
-{
-	struct stat st = { 0 };
-	int fd = (int)RAW2(SYS_memfd_create, "", MFD_CLOEXEC);
-
-	if (fd >= 0) {
-		RAW2(SYS_fstat, fd, &st);
-		raw_close(fd);
-	}
-	return (uint64_t)major(st.st_dev) << 20 | minor(st.st_dev);
-}
-
 /* What was attached with SHM_RDONLY cannot be made writable. */
 static bool is_readonly(const struct image_mapping *v)
 {
@@ -331,18 +317,17 @@ static bool is_readonly(const struct image_mapping *v)
 	return false;
 }
 
-static int mark(const struct maps *m, struct image_mapping *v, uint64_t device)
+static int mark(const struct maps *m, struct image_mapping *v)
 {
 	const struct held *h = find(v->ino);
 	int32_t at = in_records(v->ino);
-	uint64_t size = at < 0 ? 0 : ALIGN_UP(records[at].size, (uint64_t)FM_PAGE_SIZE);
 	const char *why = NULL;
 
 	if (!h || at < 0)
 		why = "is not known";
-	else if (v->dev != device)
-		why = "is System V shared memory of huge pages, which is not supported";
-	else if (v->offset > v->start || v->offset + (v->end - v->start) > size)
+	else
+		records[at].page_shift = image_mapping_page_shift(v);
+	if (!why && (v->offset > v->start || v->offset + (v->end - v->start) > image_sysv_room(&records[at])))
 		why = "reaches beyond its System V shared memory, which is not supported";
 	if (why)
 		return fermata_fail(-EOPNOTSUPP, "mapping %lx-%lx of %s %s", (long)v->start, (long)v->end, maps_path(m, v), why);
@@ -355,12 +340,11 @@ static int mark(const struct maps *m, struct image_mapping *v, uint64_t device)
 
 int sysv_mark(struct maps *m)
 {
-	uint64_t device = record_count ? shared_device() : 0;
 	int r = 0;
 
 	for (uint32_t i = 0; i < m->count && !r; i++)
 		if (m->mappings[i].kind == IMAGE_MAPPING_SYSV)
-			r = mark(m, &m->mappings[i], device);
+			r = mark(m, &m->mappings[i]);
 	return r;
 }
 

@@ -110,8 +110,8 @@ static json_t *json_sysv(const struct image *i)
 	json_t *list = json_array();
 
 	for (size_t n = 0; n < count; n++)
-		json_array_append_new(list, json_pack("{s:i, s:i, s:I, s:i, s:i, s:i, s:i, s:i}", "id", s[n].id, "key", s[n].key, "size",
-						      (json_int_t)s[n].size, "mode", s[n].mode, "uid", s[n].uid, "gid", s[n].gid,
+		json_array_append_new(list, json_pack("{s:i, s:i, s:I, s:I, s:i, s:i, s:i, s:i, s:i}", "id", s[n].id, "key", s[n].key, "size",
+						      (json_int_t)s[n].size, "page_size", (json_int_t)(s[n].page_shift ? 1ull << s[n].page_shift : FM_PAGE_SIZE), "mode", s[n].mode, "uid", s[n].uid, "gid", s[n].gid,
 						      "cpid", s[n].cpid, "lpid", s[n].lpid));
 	return list;
 }

@@ -14,8 +14,8 @@ void inspect_print_sysv(const struct image *i)
 	if (count)
 		printf("  System V   %zu\n", count);
 	for (size_t n = 0; n < count; n++)
-		printf("    memory %-8d key %08x, %" PRIu64 " bytes, mode %04o, owner %u.%u, made by process %d\n", s[n].id,
-		       (unsigned int)s[n].key, s[n].size, s[n].mode, s[n].uid, s[n].gid, s[n].cpid);
+		printf("    memory %-8d key %08x, %" PRIu64 " bytes%s, mode %04o, owner %u.%u, made by process %d\n", s[n].id,
+		       (unsigned int)s[n].key, s[n].size, s[n].page_shift ? " in huge pages" : "", s[n].mode, s[n].uid, s[n].gid, s[n].cpid);
 }
 
 void inspect_print_contents(const struct image *i)

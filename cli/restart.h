@@ -57,6 +57,7 @@ struct restart_shared {
 	uint64_t dev, ino, size;
 	const char *path; /* of a file in memory, which it becomes; NULL: it has no name */
 	mode_t mode;
+	uint32_t page_shift; /* of huge pages */
 	int fd;
 };
 
@@ -212,8 +213,11 @@ bool restart_vdso_same(const struct restart_vdso *h, const struct restart_proces
 int restart_vdso_patches(const struct restart_vdso *h, const struct restart_process *p, uint64_t vdso_at,
 			 struct plan_patch *patches, size_t room, size_t *ret_count);
 
-/* ---- restart_plan.c ---- */
+/* ---- restart_shared.c ---- */
 int restart_shared_create(struct restart *r); /* 0 or an exit code */
+struct restart_shared *restart_shared_find(const struct restart *r, const struct image_mapping *m); /* of one that is of such */
+
+/* ---- restart_plan.c ---- */
 /* In the process itself: opens its files, writes its plan, becomes the restorer. Returns only on failure, which it has said. */
 void restart_exec(const struct restart *r, const struct restart_process *p);
 

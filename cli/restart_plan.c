@@ -1,25 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * An image becomes a plan (image/plan.h). Runs in the new process, after the fork: its files are opened in the capsule's mount
- * namespace and their numbers are its own. Owns the shared memory objects, which are made before any process.
+ * namespace and their numbers are its own. Owns nothing.
  */
 #include "cli/restart.h"
-#include "cli/restart_files.h"
 
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "base/macro.h"
-#include "base/shared_name.h"
 
 #define HOLE_FIRST 0x100000000000ull
 #define HOLE_STEP (1ull << 30)
@@ -39,100 +35,6 @@ struct building {
 	size_t patch_count;
 	uint32_t own_fd; /* the restorer's file, where it is loaded as a library; else UINT32_MAX */
 };
-
-static struct restart_shared *find_shared(const struct restart *r, const struct image_mapping *m)
-{
-	for (size_t i = 0; i < r->shared_count; i++)
-		if (r->shared[i].dev == m->dev && r->shared[i].ino == m->ino)
-			return &r->shared[i];
-	return NULL;
-}
-
-static int note_shared(struct restart *r, const struct image *image, const struct image_mapping *m)
-{
-	struct restart_shared *s = find_shared(r, m), *more;
-	uint64_t size = m->offset + (m->end - m->start);
-
-	if (!s) {
-		more = reallocarray(r->shared, r->shared_count + 1, sizeof(*more));
-		if (!more)
-			return -ENOMEM;
-		r->shared = more;
-		s = &more[r->shared_count++];
-		*s = (struct restart_shared){ .dev = m->dev, .ino = m->ino, .fd = -1 };
-	}
-	if (m->flags & IMAGE_MAPPING_NAMED) {
-		s->path = image_mapping_path(image, m);
-		s->mode = m->flags >> IMAGE_MAPPING_MODE_SHIFT;
-		size = m->file_size;
-	}
-	if (s->size < size)
-		s->size = size;
-	return 0;
-}
-
-/*
- * A file of the name that is there already is left over from the job, or another run's: it keeps what it has, for those who have it
- * open, and loses its name. Its directory may be missing on another machine (that of an MPI's session, in a /tmp that is memory).
- */
-static int create_named(const struct restart_shared *s)
-{
-	char path[PATH_MAX];
-	int fd;
-
-	if (snprintf(path, sizeof(path), "%s.fermata-%d", s->path, (int)getpid()) >= (int)sizeof(path)) {
-		errno = ENAMETOOLONG;
-		return -1;
-	}
-	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0 && errno == ENOENT && restart_files_make_directories(path) == 0)
-		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd >= 0 && (fchmod(fd, s->mode) < 0 || rename(path, s->path) < 0)) {
-		close(fd);
-		unlink(path);
-		fd = -1;
-	}
-	return fd;
-}
-
-/* Huge pages are missing now, and named, and not in the restorer. 0 or -1. */
-static int reserve(const struct restart_shared *s)
-{
-	struct statfs fs;
-
-	if (fstatfs(s->fd, &fs) < 0 || fs.f_type != HUGETLBFS_MAGIC || fallocate(s->fd, 0, 0, (off_t)s->size) == 0)
-		return 0;
-	warn("%s needs %llu bytes of huge pages (/proc/sys/vm/nr_hugepages)", s->path ? s->path : "shared memory", (unsigned long long)s->size);
-	return -1;
-}
-
-int restart_shared_create(struct restart *r)
-{
-	for (size_t p = 0; p < r->count; p++) {
-		size_t n;
-		const struct image_mapping *m = image_get_mappings(r->processes[p].image, &n);
-
-		for (size_t i = 0; i < n; i++)
-			if (m[i].kind == IMAGE_MAPPING_SHARED_ANON && note_shared(r, r->processes[p].image, &m[i]) < 0) {
-				warnx("out of memory");
-				return CLI_CANNOT;
-			}
-	}
-	for (size_t i = 0; i < r->shared_count; i++) {
-		struct restart_shared *s = &r->shared[i];
-		char name[64];
-
-		snprintf(name, sizeof(name), SHARED_NAME, (unsigned long)s->dev, (unsigned long)s->ino);
-		s->fd = s->path ? create_named(s) : memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); /* held by the capsule's init, too */
-		if (s->fd < 0 || ftruncate(s->fd, (off_t)s->size) < 0) {
-			warn("shared memory %s of %llu bytes", s->path ? s->path : "without a name", (unsigned long long)s->size);
-			return CLI_CANNOT;
-		}
-		if (reserve(s) < 0)
-			return CLI_CANNOT;
-	}
-	return 0;
-}
 
 /* A descriptor that lives over exec, or -errno after it has said why. */
 static int open_mapped(const struct building *b, const struct image_mapping *m)
@@ -158,7 +60,7 @@ static int mapping_fd(const struct building *b, const struct image_mapping *m, s
 
 	switch (m->kind) {
 	case IMAGE_MAPPING_SHARED_ANON: {
-		int fd = dup(find_shared(b->restart, m)->fd);
+		int fd = dup(restart_shared_find(b->restart, m)->fd);
 
 		if (fd < 0)
 			warn("process %u: shared memory", b->process->info->pid);
@@ -186,7 +88,9 @@ static uint32_t mapping_flags(const struct image_mapping *m, uint32_t kind)
 	switch (kind) {
 	case IMAGE_MAPPING_SYSV:
 		return (uint32_t)m->ino;
-	case IMAGE_MAPPING_ANON:
+	case IMAGE_MAPPING_ANON: /* huge pages are reserved, so that one that is missing is not missed later */
+		if (image_mapping_page_shift(m))
+			flags = MAP_HUGETLB | image_mapping_page_shift(m) << MAP_HUGE_SHIFT;
 		return flags | MAP_PRIVATE | MAP_ANONYMOUS;
 	case IMAGE_MAPPING_FILE:
 		return flags | MAP_PRIVATE;

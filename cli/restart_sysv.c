@@ -9,6 +9,7 @@
  */
 #include "cli/restart.h"
 
+#include <asm-generic/hugetlb_encode.h>
 #include <err.h>
 #include <errno.h>
 #include <stdio.h>
@@ -31,7 +32,8 @@ static int note(struct restart *r, const struct restart_process *p, const struct
 	struct restart_sysv *known = find(r, s->id), *more;
 
 	if (known) {
-		if (known->segment.size != s->size || known->segment.key != s->key || known->segment.mode != s->mode) {
+		if (known->segment.size != s->size || known->segment.key != s->key || known->segment.mode != s->mode ||
+		    known->segment.page_shift != s->page_shift) {
 			warnx("process %u and process %u do not agree on System V shared memory %d", p->info->pid,
 			      known->keeper, s->id);
 			return CLI_DAMAGED;
@@ -66,19 +68,33 @@ int restart_sysv_collect(struct restart *r)
 
 /* ---- in the capsule's init ---- */
 
-static int make(const struct image_sysv *s)
+static int get(const struct image_sysv *s, uint64_t size, uint32_t flags)
 {
 	char text[16];
 	int err, id;
 
-	if ((s->cgid != getegid() && setegid(s->cgid) < 0) || (s->cuid != geteuid() && seteuid(s->cuid) < 0))
-		return -errno;
 	snprintf(text, sizeof(text), "%d", s->id);
 	err = restart_write_text("/proc/sys/kernel/shm_next_id", text);
 	if (err < 0)
 		return err;
-	id = shmget(s->key, s->size, IPC_CREAT | IPC_EXCL | 0600 | (int)(s->mode & 0777));
+	id = shmget(s->key, size, IPC_CREAT | IPC_EXCL | 0600 | (int)((s->mode & 0777) | flags));
 	return id == s->id ? 0 : id < 0 ? -errno : -EEXIST;
+}
+
+/* Where there are no huge pages, or not for us, it has small ones, as far as the huge ones reached. */
+static int make(const struct image_sysv *s)
+{
+	int err;
+
+	if ((s->cgid != getegid() && setegid(s->cgid) < 0) || (s->cuid != geteuid() && seteuid(s->cuid) < 0))
+		return -errno;
+	if (!s->page_shift)
+		return get(s, s->size, 0);
+	err = get(s, s->size, SHM_HUGETLB | s->page_shift << HUGETLB_FLAG_ENCODE_SHIFT);
+	if (!err)
+		return 0;
+	warnx("System V shared memory %d comes back in small pages: no %llu bytes of huge pages (%s)", s->id, (unsigned long long)image_sysv_room(s), strerror(-err));
+	return get(s, image_sysv_room(s), 0);
 }
 
 static int make_as_creator(const struct image_sysv *s)
@@ -139,7 +155,7 @@ static size_t plan_attachments(const struct restart *r, const struct restart_pro
 			s = &ret[n++];
 			*s = (struct plan_segment){ .base = m[i].start - m[i].offset, .id = (int32_t)m[i].ino,
 						    .flags = PLAN_SEGMENT_ATTACH };
-			s->size = find(r, s->id)->segment.size;
+			s->size = image_sysv_room(&find(r, s->id)->segment);
 		}
 		if (m[i].flags & IMAGE_MAPPING_TRANSIENT)
 			s->flags |= PLAN_SEGMENT_TRANSIENT;

@@ -70,7 +70,7 @@ struct plan_mapping {
 
 /* A System V segment: attachments by ascending base first, then what else has to be done with one. */
 struct plan_segment {
-	uint64_t base, size; /* in bytes, as shmget was told */
+	uint64_t base, size; /* in bytes, up to its last page's end */
 	int32_t id;
 	uint32_t flags;
 	uint32_t mode, uid, gid, reserved; /* of SETTLE: as in struct image_sysv */

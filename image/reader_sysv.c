@@ -7,10 +7,14 @@
 #include "image/view.h"
 
 #define SIZE_MAX_SANE (1ull << 56)
+#define HUGE_SHIFT_MIN 13u
+#define HUGE_SHIFT_MAX 40u
 #define MODE_KNOWN (0777u | SHM_DEST | SHM_LOCKED)
 
 static bool segment_is_sane(const struct image_sysv *s, int64_t after)
 {
+	if (s->page_shift && (s->page_shift < HUGE_SHIFT_MIN || s->page_shift > HUGE_SHIFT_MAX))
+		return false;
 	return s->id > after && s->size && s->size <= SIZE_MAX_SANE && !(s->mode & ~MODE_KNOWN) && s->cpid >= 0 &&
 	       s->lpid >= 0 && !(s->mode & SHM_DEST && s->key != IPC_PRIVATE);
 }
@@ -42,7 +46,7 @@ static const struct image_sysv *find(const struct image *i, uint64_t id)
 static bool attachment_is_sane(const struct image *i, const struct image_mapping *m)
 {
 	const struct image_sysv *s = find(i, m->ino);
-	uint64_t room = s ? ALIGN_UP(s->size, (uint64_t)FM_PAGE_SIZE) : 0;
+	uint64_t room = s ? image_sysv_room(s) : 0;
 
 	if (!s || m->offset > m->start || m->offset >= room || m->end - m->start > room - m->offset)
 		return false;

@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include "base/macro.h"
+
 #define IMAGE_NOTE_OWNER "FERMATA"
 #define IMAGE_VERSION 2u
 
@@ -113,6 +115,7 @@ enum {
 };
 /* A program header's flag, of those left to an operating system: these pages are as the file has them. */
 #define IMAGE_SEGMENT_CLEAN 0x00100000u
+#define IMAGE_MAPPING_PAGE_SHIFT 8  /* ANON, SHARED_ANON, SYSV: log2 of the size of its huge pages, in the flags; 0: ordinary ones */
 #define IMAGE_MAPPING_MODE_SHIFT 16 /* NAMED: its permissions, in the flags */
 
 struct image_mapping {
@@ -123,6 +126,11 @@ struct image_mapping {
 	uint64_t dev, ino;
 	uint64_t file_size, file_mtime_ns; /* FILE kinds: what restart compares; NAMED: the size */
 };
+
+static inline uint32_t image_mapping_page_shift(const struct image_mapping *m)
+{
+	return m->flags >> IMAGE_MAPPING_PAGE_SHIFT & 63;
+}
 
 struct image_sigaction { /* the kernel's struct sigaction on x86-64 */
 	uint64_t handler, flags, restorer, mask;
@@ -139,8 +147,14 @@ struct image_sysv { /* as IPC_STAT tells of it */
 	uint32_t mode; /* permissions, SHM_DEST, SHM_LOCKED */
 	uint32_t uid, gid, cuid, cgid;
 	int32_t cpid, lpid;
-	uint32_t reserved;
+	uint32_t page_shift; /* log2 of the size of its huge pages; 0: ordinary ones */
 };
+
+/* As far as an attachment of it reaches, in bytes. */
+static inline uint64_t image_sysv_room(const struct image_sysv *s)
+{
+	return ALIGN_UP(s->size, s->page_shift ? 1ull << s->page_shift : (uint64_t)FM_PAGE_SIZE);
+}
 
 struct image_cpu {
 	char vendor[16];

@@ -67,6 +67,14 @@ int memory_has_loads(const struct restorer *r, const struct plan_mapping *m)
 	return has_loads(r, m, &next);
 }
 
+/* Of a mapping of huge pages, what one of small ones has as well. */
+#define SMALL (((1u << MAP_HUGE_SHIFT) - 1) & ~(uint32_t)MAP_HUGETLB)
+
+static void *map_there(const struct plan_mapping *m, uint32_t prot, uint32_t flags)
+{
+	return raw_mmap((void *)m->start, m->end - m->start, (int)prot, (int)(flags & ~(uint32_t)MAP_FIXED) | MAP_FIXED_NOREPLACE, m->fd, m->offset);
+}
+
 void memory_map(struct restorer *r)
 {
 	uint32_t next = 0;
@@ -80,8 +88,11 @@ void memory_map(struct restorer *r)
 			continue;
 		if (has_loads(r, m, &next))
 			prot = PROT_READ | PROT_WRITE;
-		got = raw_mmap((void *)m->start, m->end - m->start, (int)prot,
-			       (int)(m->mmap_flags & ~(uint32_t)MAP_FIXED) | MAP_FIXED_NOREPLACE, m->fd, m->offset);
+		got = map_there(m, prot, m->mmap_flags);
+		if (got != (void *)m->start && m->mmap_flags & MAP_HUGETLB) {
+			warn(r, "no huge pages: small ones from here on", m->start, raw_is_error(got) ? (long)got : -EEXIST);
+			got = map_there(m, prot, (m->mmap_flags & SMALL) | MAP_NORESERVE);
+		}
 		if (got != (void *)m->start)
 			fail(r, "mapping at", m->start, raw_is_error(got) ? (long)got : -EEXIST);
 	}

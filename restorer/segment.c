@@ -10,11 +10,6 @@
 
 #include "restorer.h"
 
-static uint64_t end_of(const struct plan_segment *s)
-{
-	return s->base + plan_page_up(s->size);
-}
-
 static int is_part(const struct plan_mapping *m, const struct plan_segment *s)
 {
 	return m->kind == IMAGE_MAPPING_SYSV && m->mmap_flags == (uint32_t)s->id && m->start - m->offset == s->base;
@@ -47,7 +42,7 @@ static void shape(struct restorer *r, const struct plan_segment *s)
 		if (err)
 			fail(r, "protecting System V shared memory at", m->start, err);
 	}
-	punch(r, at, end_of(s));
+	punch(r, at, s->base + s->size);
 }
 
 void segments_attach(struct restorer *r)

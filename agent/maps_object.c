@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the object of a mapping is: memory alone or a disk's, and of huge pages or not. No state. */
+#include <linux/magic.h>
+#include <linux/memfd.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysmacros.h>
+
+#include "agent/agent.h"
+#include "agent/maps_object.h"
+
+static uint64_t device_of(const struct stat *st)
+{
+	return (uint64_t)major(st->st_dev) << 20 | minor(st->st_dev);
+}
+
+bool object_in_memory(const char *path, uint32_t *ret_page_shift)
+{
+	struct statfs s;
+
+	if (statfs(path, &s) || (s.f_type != TMPFS_MAGIC && s.f_type != RAMFS_MAGIC && s.f_type != HUGETLBFS_MAGIC))
+		return false;
+	*ret_page_shift = s.f_type == HUGETLBFS_MAGIC ? (uint32_t)__builtin_ctzl((unsigned long)s.f_bsize) : 0;
+	return true;
+}
+
+/* The kernel has a file system of its own for each size of huge pages, and memfds are in the same ones. */
+uint32_t object_page_shift(uint64_t dev)
+{
+	static const uint32_t shifts[] = { 21, 30 }; /* those of x86-64 */
+
+	for (size_t i = 0; i < ARRAY_SIZE(shifts); i++) {
+		int fd = (int)RAW2(SYS_memfd_create, "", MFD_CLOEXEC | MFD_HUGETLB | shifts[i] << MFD_HUGE_SHIFT);
+		struct stat st = { 0 };
+
+		if (fd < 0)
+			continue;
+		RAW2(SYS_fstat, fd, &st);
+		raw_close(fd);
+		if (device_of(&st) == dev)
+			return shifts[i];
+	}
+	return 0;
+}
+
+bool object_is_memory(const char *path, uint64_t dev, uint32_t *ret_page_shift)
+{
+	struct stat st;
+	char dir[4096];
+	size_t n = (size_t)(strrchr(path, '/') - path);
+
+	if (!strcmp(path, "/dev/zero (deleted)"))
+		return true;
+	if (!strncmp(path, "/memfd:", 7) || object_is_anonymous_huge(path)) {
+		*ret_page_shift = object_page_shift(dev);
+		return true;
+	}
+	if (n >= sizeof(dir))
+		return false;
+	memcpy(dir, path, n);
+	strcpy(dir + n, n ? "" : "/");
+	return stat(dir, &st) == 0 && device_of(&st) == dev && object_in_memory(dir, ret_page_shift); /* not what was mounted there later */
+}
+
+bool object_is_anonymous_huge(const char *path)
+{
+	return !strncmp(path, "/anon_hugepage", 14);
+}
