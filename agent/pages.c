@@ -184,6 +184,16 @@ static uint64_t readable_end(const struct image_mapping *v)
 	return v->start + low * FM_PAGE_SIZE;
 }
 
+/* Of huge pages one that cannot be read may just be missing: who writes the image says so. */
+static uint64_t shared_end(const struct image_mapping *v)
+{
+	uint64_t length = v->file_size > v->offset ? v->file_size - v->offset : 0;
+
+	if (!image_mapping_page_shift(v))
+		return readable_end(v);
+	return v->flags & IMAGE_MAPPING_NAMED && length < v->end - v->start ? v->start + length : v->end;
+}
+
 static int shared_pages(struct walk *w, uint64_t from, uint64_t to)
 {
 	unsigned char there[4096];
@@ -191,7 +201,7 @@ static int shared_pages(struct walk *w, uint64_t from, uint64_t to)
 	long r = 0;
 
 	if (w->v->flags & IMAGE_MAPPING_WHOLE || image_mapping_page_shift(w->v) || has_swap()) {
-		end = readable_end(w->v);
+		end = shared_end(w->v);
 		return from < end ? touched(w, from, end < to ? end : to) : 0;
 	}
 	for (uint64_t at = from; at < to && !r; at += FM_PAGE_SIZE) {

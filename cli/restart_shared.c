@@ -99,14 +99,14 @@ static int create_named(const struct restart_shared *s)
 	return fd;
 }
 
-/* Huge pages are missing now, and named, and not in the restorer. 0 or -1. */
+/* A file's huge pages are missing now, and named, and not in the restorer. 0 or -1. */
 static int reserve(const struct restart_shared *s)
 {
 	struct statfs fs;
 
-	if (fstatfs(s->fd, &fs) < 0 || fs.f_type != HUGETLBFS_MAGIC || fallocate(s->fd, 0, 0, (off_t)s->size) == 0)
+	if (!s->path || fstatfs(s->fd, &fs) < 0 || fs.f_type != HUGETLBFS_MAGIC || fallocate(s->fd, 0, 0, (off_t)s->size) == 0)
 		return 0;
-	warn("%s needs %llu bytes of huge pages (/proc/sys/vm/nr_hugepages)", s->path ? s->path : "shared memory", (unsigned long long)s->size);
+	warn("%s needs %llu bytes of huge pages (/proc/sys/vm/nr_hugepages)", s->path, (unsigned long long)s->size);
 	return -1;
 }
 
