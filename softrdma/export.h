@@ -20,6 +20,10 @@ uint32_t softrdma_refusals(struct ibv_qp *qp);
 uint32_t softrdma_events_unread(struct ibv_cq *cq, uint32_t *ret_armed);
 /* Has the first message come to it? With @now it has, in a life before: nobody is told of it (COMM_EST) once more. */
 int softrdma_established(struct ibv_qp *qp, int now);
+/*
+ * Who has @key for the region, from a life before, may use it: for those who cannot tell whose region it is. No region of the context may have it. 0 or -ENOSPC.
+ */
+int softrdma_key_alias(struct ibv_mr *mr, uint32_t key);
 /* Is anything of this context's on its way between hosts at this moment? 1: something; 0: nothing; -1: there is no network. */
 int softrdma_on_the_wire(struct ibv_context *context);
 

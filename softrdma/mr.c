@@ -44,6 +44,17 @@ int sr_key_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, 
 	return 0;
 }
 
+/* 0: there is none, which is no key. */
+static uint32_t alias_of(const struct sr_seg *seg, uint32_t key)
+{
+	uint32_t n = atomic_load_explicit(&seg->aliases, memory_order_relaxed);
+
+	for (uint32_t i = 0; i < n && i < SR_MAX_ALIAS; i++)
+		if (seg->alias[i].key == key)
+			return seg->alias[i].real;
+	return 0;
+}
+
 int sr_rkey_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len, uint32_t access, uint32_t pd,
 		  uint32_t qpn, uint64_t *ret_va)
 {
@@ -51,7 +62,24 @@ int sr_rkey_check(struct sr_seg *seg, uint32_t key, uint64_t addr, uint64_t len,
 
 	if (unlikely(err == -EINVAL && !sr_key_at(seg, key)->pd))
 		err = sr_window_check(seg, key, addr, len, access, pd, qpn, ret_va);
+	if (unlikely(err == -EINVAL && atomic_load_explicit(&seg->aliases, memory_order_acquire)))
+		err = sr_key_check(seg, alias_of(seg, key), addr, len, access, pd, ret_va);
 	return err;
+}
+
+EXPORT int softrdma_key_alias(struct ibv_mr *mr, uint32_t key)
+{
+	struct sr_context *ctx = sr_context(mr->context);
+	uint32_t at;
+
+	lock_acquire(&ctx->lock);
+	at = atomic_load(&ctx->seg->aliases);
+	if (at < SR_MAX_ALIAS) {
+		ctx->seg->alias[at] = (struct sr_alias){ key, mr->rkey };
+		atomic_store_explicit(&ctx->seg->aliases, at + 1, memory_order_release);
+	}
+	lock_release(&ctx->lock);
+	return at < SR_MAX_ALIAS ? 0 : -ENOSPC;
 }
 
 uint32_t sr_key_make(struct sr_context *ctx, uint32_t index)

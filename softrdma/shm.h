@@ -22,7 +22,7 @@
 #include "softrdma/rlock.h"
 
 #define SR_MAGIC 0x616d647274666f73ull /* "softrdma" */
-#define SR_LAYOUT 7
+#define SR_LAYOUT 8
 #define SR_SEG_SIZE (1ull << 32)
 
 #define SR_CTX_BITS 10
@@ -59,6 +59,7 @@
 
 #define SR_MAX_GROUP 256u
 #define SR_MAX_MEMBER 512u
+#define SR_MAX_ALIAS 1024u
 
 enum sr_ready { SR_NEW, SR_READY, SR_CLOSED };
 
@@ -101,6 +102,11 @@ struct sr_async {
 /* What wakes those who sleep on a completion channel: events.c. Above the bits: how often it rang. */
 enum sr_bell { SR_BELL_ASLEEP = 1, SR_BELL_POSTED = 2, SR_BELL_RING = 4 };
 
+/* Another name of a region's key, from a life before. */
+struct sr_alias {
+	uint32_t key, real;
+};
+
 struct sr_seg {
 	uint64_t magic;
 	uint32_t layout;
@@ -122,6 +128,8 @@ struct sr_seg {
 	struct rlock window_lock; /* changes of windows; readers see by the key that one changed */
 	_Atomic uint32_t keys; /* entries of the key table that are backed by memory; a look at another could be a SIGBUS */
 	_Atomic uint32_t members; /* entries below that were ever used */
+	_Atomic uint32_t aliases;
+	struct sr_alias alias[SR_MAX_ALIAS];
 	_Atomic uint32_t bell[SR_MAX_CHANNEL];
 	struct sr_member member[SR_MAX_MEMBER];
 	_Atomic uint64_t qp_off[SR_MAX_QP]; /* 0: no such QP */

@@ -79,17 +79,49 @@ uint32_t verbs_lkey_real(uint32_t key)
 	return key;
 }
 
-uint32_t verbs_rkey_real(uint32_t member, uint32_t key)
+static uint32_t window_real(const struct entry *e, uint32_t key)
+{
+	return ((uint32_t)e->value & ~0xffu) | ((key - (uint32_t)(e->value >> 32) + (uint32_t)e->value) & 0xff);
+}
+
+int verbs_key_is_ambiguous(uint32_t key)
+{
+	struct key_entry *found, *first = NULL;
+
+	keys_each(found, verbs_rkeys, key) {
+		if (first && found->member != first->member)
+			return 1;
+		first = found;
+	}
+	return 0;
+}
+
+/* Of a queue pair whose other end was made in this life: nobody knows by whom. Where several have the key, who is asked can tell what it is, on devices that let him. */
+static uint32_t key_of_somebody(uint32_t key)
 {
 	struct key_entry *found;
 	struct entry *e;
 
 	keys_each(found, verbs_rkeys, key)
-		if (!member || found->member == member)
+		return verbs_backend.softrdma_key_alias && verbs_key_is_ambiguous(key) ? key : found->real;
+	table_each(e, verbs_windows, key >> 8)
+		return window_real(e, key);
+	return key;
+}
+
+uint32_t verbs_rkey_real(uint32_t member, uint32_t key)
+{
+	struct key_entry *found;
+	struct entry *e;
+
+	if (!member)
+		return key_of_somebody(key);
+	keys_each(found, verbs_rkeys, key)
+		if (found->member == member)
 			return found->real;
 	table_each(e, verbs_windows, key >> 8)
-		if (!member || e->member == member)
-			return ((uint32_t)e->value & ~0xffu) | ((key - (uint32_t)(e->value >> 32) + (uint32_t)e->value) & 0xff);
+		if (e->member == member)
+			return window_real(e, key);
 	return key;
 }
 

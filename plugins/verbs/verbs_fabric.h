@@ -8,6 +8,7 @@ uint32_t verbs_lkey_real(uint32_t key);
 /* @member: whose key it is; 0: not known. */
 uint32_t verbs_rkey_real(uint32_t member, uint32_t key);
 /* A key, a queue pair number that the program (or, for numbers, a peer) knows by its old name. */
+int verbs_key_is_ambiguous(uint32_t rkey); /* several processes had it */
 enum key_known { KEY_NEW, KEY_OTHERS, KEY_OWN };
 enum key_known verbs_key_known(uint32_t lkey, uint32_t rkey);
 int verbs_qpn_known(uint32_t qpn);

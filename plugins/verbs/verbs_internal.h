@@ -140,6 +140,7 @@ int verbs_pd_recreate(struct shadow_context *c, struct shadow_pd *pd);
 int verbs_td_recreate(struct shadow_context *c, struct shadow_td *td);
 int verbs_dm_recreate(struct shadow_context *c, struct shadow_dm *dm);
 int verbs_mr_recreate(struct shadow_context *c, struct shadow_mr *mr);
+int verbs_mr_redraw(struct shadow_context *c, struct shadow_mr *mr); /* once more, for other keys */
 /* verbs_mr_hole.c: around the registration of memory of which a part may not be there any more. */
 void verbs_holes_fill(const void *addr, size_t length);
 void verbs_holes_empty(void);

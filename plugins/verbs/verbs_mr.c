@@ -106,6 +106,15 @@ int verbs_mr_recreate(struct shadow_context *c, struct shadow_mr *mr)
 					   mr->pub.length, mr->pub.lkey, c->device->pub.name, errno);
 }
 
+int verbs_mr_redraw(struct shadow_context *c, struct shadow_mr *mr)
+{
+	struct ibv_mr *before = mr->real;
+	int r = verbs_mr_recreate(c, mr);
+
+	VERBS_DEVICE(verbs_backend.ibv_dereg_mr(before));
+	return r;
+}
+
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	VERBS_PASS(ibv_reg_mr, NULL, pd, addr, length, access);

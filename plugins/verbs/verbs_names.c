@@ -8,6 +8,8 @@
 #include "plugins/verbs/verbs_keys.h"
 #include "plugins/verbs/verbs_table.h"
 
+#include "base/log.h"
+
 struct keys *verbs_lkeys, *verbs_rkeys;
 struct table *verbs_qpns, *verbs_ports, *verbs_real_qpns, *verbs_real_ports;
 struct table *verbs_windows, *verbs_srqns;
@@ -177,11 +179,53 @@ static int lkeys_renew(void)
 	return r;
 }
 
+/* Does @mr have in this life the key that the program knows another of our regions by? */
+static int key_hides_another(const struct shadow_mr *mr)
+{
+	struct key_entry *found;
+
+	keys_each(found, verbs_lkeys, mr->real->lkey)
+		if (found->real != mr->real->lkey)
+			return 1;
+	return 0;
+}
+
+/* So that each of the program's keys can be an alias of its region (keys_alias). Another draw is as unlikely to be one of them as this was. */
+static int lkeys_make(void)
+{
+	struct shadow_context *c;
+	struct shadow_mr *mr;
+	int r = lkeys_renew(), again = 0;
+
+	for_each_context(c)
+		list_each(mr, &c->mrs, link)
+			if (!r && verbs_backend.softrdma_key_alias && key_hides_another(mr)) {
+				r = verbs_mr_redraw(c, mr);
+				again = 1;
+			}
+	return r || !again ? r : lkeys_renew();
+}
+
+/* Keys that other processes have, too, are told to the device: it is asked by them where nobody can tell whose they are. */
+static void keys_alias(void)
+{
+	struct shadow_context *c;
+	struct shadow_mr *mr;
+	int r = 0;
+
+	for_each_context(c)
+		list_each(mr, &c->mrs, link)
+			if (!r && verbs_backend.softrdma_key_alias && mr->real->rkey != mr->pub.rkey && verbs_key_is_ambiguous(mr->pub.rkey))
+				r = VERBS_DEVICE(verbs_backend.softrdma_key_alias(mr->real, mr->pub.rkey));
+	if (r)
+		log_error("process %u has more keys that other processes have, too, than the device takes note of: a new connection that uses one may fail", fermata_member());
+}
+
 int verbs_fabric_publish(void)
 {
 	struct shadow_context *c;
 	struct shadow_device *d;
-	int r = lkeys_renew();
+	int r = lkeys_make();
 
 	if (r)
 		return fermata_fail(r, "no memory for the table of local keys");
@@ -343,6 +387,8 @@ static int learn_all(void)
 		r = learn_numbers(name_srq, sizeof(name_srq), &verbs_srqns, NULL);
 	if (!r)
 		r = learn_keys();
+	if (!r)
+		keys_alias();
 	if (!r)
 		r = learn_windows();
 	return r ? r : verbs_cm_hosts_learn();

@@ -103,6 +103,7 @@
 	X(uint32_t, softrdma_refusals, (struct ibv_qp *qp))                                                \
 	X(uint32_t, softrdma_events_unread, (struct ibv_cq *cq, uint32_t *ret_armed))                      \
 	X(int, softrdma_established, (struct ibv_qp *qp, int now))                                         \
+	X(int, softrdma_key_alias, (struct ibv_mr *mr, uint32_t key))                                      \
 	X(int, softrdma_on_the_wire, (struct ibv_context *context))                                        \
 	X(int, softrdma_cm_next, (int fd))                                                                 \
 	X(uint32_t, softrdma_cm_ids, (void))                                                               \

@@ -99,6 +99,54 @@ static void test_keys_of_others(void **state)
 	pair_run(keys_of_others, keys_of_others);
 }
 
+#define SAME_KEY 0x12345678u
+
+static struct ibv_qp *qp_new(int sock)
+{
+	struct ibv_qp_init_attr init = { .send_cq = e.scq, .recv_cq = e.rcq, .qp_type = IBV_QPT_RC, .cap = { 4, 4, 1, 1, 0 } };
+	struct ibv_qp *qp = ibv_create_qp(e.pd, &init);
+	uint32_t other;
+
+	die_unless(qp && write(sock, &qp->qp_num, sizeof(qp->qp_num)) == sizeof(qp->qp_num));
+	die_unless(read(sock, &other, sizeof(other)) == sizeof(other));
+	qp_to_init(qp, ALL_ACCESS);
+	qp_to_rts(qp, other, &e);
+	return qp;
+}
+
+/* Two processes have one key: by a queue pair that is new in this life each gets at the other's region. */
+static int same_key(int sock)
+{
+	int first;
+	struct ibv_qp *old, *qp;
+
+	pair_begin(sock, 1);
+	first = e.me.qpn[0] < e.other.qpn[0];
+	shadow_mr(e.mr)->pub.rkey = e.other.rkey = SAME_KEY;
+	pair_checkpoint();
+	pair_restart();
+	qp = qp_new(sock);
+	fill(e.buf, 4096, first ? 1 : 2);
+	meet(sock);
+	old = e.qp[0];
+	e.qp[0] = qp;
+	die_unless(!post(&e, 0, 1, IBV_WR_RDMA_WRITE, 0, 4096, 8192, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 1);
+	die_unless(!post(&e, 0, 2, IBV_WR_RDMA_READ, 65536, 4096, 0, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 2);
+	e.qp[0] = old;
+	die_unless(filled(e.buf + 65536, 4096, first ? 2 : 1));
+	meet(sock);
+	die_unless(filled(e.buf + 8192, 4096, first ? 2 : 1));
+	die_unless(!ibv_destroy_qp(qp));
+	return pair_over();
+}
+
+static void test_same_key(void **state)
+{
+	pair_run(same_key, same_key);
+}
+
 /* ---- states ---- */
 
 /* One connection in error, one not connected yet, one reset: each comes back as it was. */
@@ -177,7 +225,7 @@ static void test_peer_gone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_sided), cmocka_unit_test(test_keys_of_others), cmocka_unit_test(test_states), cmocka_unit_test(test_peer_gone),
+		cmocka_unit_test(test_one_sided), cmocka_unit_test(test_keys_of_others), cmocka_unit_test(test_same_key), cmocka_unit_test(test_states), cmocka_unit_test(test_peer_gone),
 	};
 
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);
