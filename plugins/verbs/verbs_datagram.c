@@ -10,11 +10,11 @@
 #define GRH_SIZE 40
 
 /* @size bytes between @data and the head of a receive, in pieces. */
-static void head_copy(const struct ibv_sge *sge, uint32_t n, char *data, size_t size, int write)
+static void head_copy(struct ibv_context *context, const struct ibv_sge *sge, uint32_t n, char *data, size_t size, int write)
 {
 	for (uint32_t i = 0; i < n && size; i++) {
 		size_t part = sge[i].length < size ? sge[i].length : size;
-		char *there = verbs_memory_at(sge[i].lkey, sge[i].addr);
+		char *there = verbs_memory_at(context, sge[i].lkey, sge[i].addr);
 
 		if (write)
 			memcpy(there, data, part);
@@ -46,12 +46,12 @@ void verbs_datagram_virtual(const struct shadow_qp *qp, struct ibv_wc *wc, const
 	if (wc->status != IBV_WC_SUCCESS)
 		return;
 	if (routed)
-		head_copy(sge, n, h.bytes, GRH_SIZE, 0);
+		head_copy(qp->pub.context, sge, n, h.bytes, GRH_SIZE, 0);
 	verbs_sender_virtual(&wc->src_qp, &wc->slid, routed ? &h.grh.sgid : NULL);
 	if (!routed)
 		return;
 	own_gid_virtual(verbs_qp_port(qp), &h.grh.dgid);
-	head_copy(sge, n, h.bytes, GRH_SIZE, 1);
+	head_copy(qp->pub.context, sge, n, h.bytes, GRH_SIZE, 1);
 }
 
 /* Of the port that @qp is on; kept, for the device needs it until the datagram has completed. */

@@ -5,13 +5,12 @@
  * mean now:
  *
  *   "verbs/port"  struct port_name[]   address -> LID and GID
- *   "verbs/qp"    struct qp_chunk      member, {old number, number}[]
- *   "verbs/mr"    struct mr_chunk      member, {old remote key, remote key}[]
+ *   "verbs/qp"    struct qp_chunk      owner, {old number, number}[]
+ *   "verbs/mr"    struct mr_chunk      owner, its device, {old remote key, remote key}[]
  *   "verbs/mw"    struct mr_chunk      the same of windows, one key of each: verbs_mw.c says what that means for its others
  *
- * and each learns all of it, into hash tables that the data path reads without a lock. A key is looked up with the number of the
- * connection's peer, because two processes may hold equal keys. A name that is in no table was made after the restart and
- * is the device's own; therefore whatever is made then is drawn again until its name is none of the old ones.
+ * and each learns all of it, into hash tables that the data path reads without a lock. Keys: verbs_fabric_keys.c.
+ * A name that is in no table was made after the restart and is the device's own; therefore whatever is made then is drawn again until its name is none of the old ones.
  *
  * The tables change at a restart only, while the program stands still, but for one word: a released region's local key is made
  * to mean nothing.
@@ -30,7 +29,6 @@
  * is told by whose queue pair it leads to. Of a queue pair made only then nobody has published the number: there the name means the first of the ports.
  */
 #include "plugins/verbs/verbs_internal.h"
-#include "plugins/verbs/verbs_keys.h"
 #include "plugins/verbs/verbs_table.h"
 
 /* ---- addresses ---- */
@@ -68,97 +66,7 @@ const struct verbs_port *verbs_qp_port(const struct shadow_qp *qp)
 	return verbs_port_at(qp->pub.context, qp->attr_mask & IBV_QP_PORT ? qp->attr.port_num : 1);
 }
 
-/* ---- the data path's look-ups ---- */
-
-uint32_t verbs_lkey_real(uint32_t key)
-{
-	struct key_entry *e;
-
-	keys_each(e, verbs_lkeys, key)
-		return e->real;
-	return key;
-}
-
-static uint32_t window_real(const struct entry *e, uint32_t key)
-{
-	return ((uint32_t)e->value & ~0xffu) | ((key - (uint32_t)(e->value >> 32) + (uint32_t)e->value) & 0xff);
-}
-
-int verbs_key_is_ambiguous(uint32_t key)
-{
-	struct key_entry *found, *first = NULL;
-
-	keys_each(found, verbs_rkeys, key) {
-		if (first && found->member != first->member)
-			return 1;
-		first = found;
-	}
-	return 0;
-}
-
-/* Of a queue pair whose other end was made in this life: nobody knows by whom. Where several have the key, who is asked can tell what it is, on devices that let him. */
-static uint32_t key_of_somebody(uint32_t key)
-{
-	struct key_entry *found;
-	struct entry *e;
-
-	keys_each(found, verbs_rkeys, key)
-		return verbs_backend.softrdma_key_alias && verbs_key_is_ambiguous(key) ? key : found->real;
-	table_each(e, verbs_windows, key >> 8)
-		return window_real(e, key);
-	return key;
-}
-
-uint32_t verbs_rkey_real(uint32_t member, uint32_t key)
-{
-	struct key_entry *found;
-	struct entry *e;
-
-	if (!member)
-		return key_of_somebody(key);
-	keys_each(found, verbs_rkeys, key)
-		if (found->member == member)
-			return found->real;
-	table_each(e, verbs_windows, key >> 8)
-		if (e->member == member)
-			return window_real(e, key);
-	return key;
-}
-
-/* ---- control path ---- */
-
-static enum key_known whose(uint32_t member, enum key_known known)
-{
-	return member == verbs_self ? KEY_OWN : known == KEY_OWN ? known : KEY_OTHERS;
-}
-
-enum key_known verbs_key_known(uint32_t lkey, uint32_t rkey)
-{
-	enum key_known known = KEY_NEW;
-	struct key_entry *found;
-	struct entry *e;
-
-	keys_each(found, verbs_lkeys, lkey)
-		return KEY_OWN;
-	if (!rkey) /* no key: what rxe gives a region that nobody else may reach */
-		return KEY_NEW;
-	keys_each(found, verbs_rkeys, rkey)
-		known = whose(found->member, known);
-	table_each(e, verbs_windows, rkey >> 8)
-		known = whose(e->member, known);
-	return known;
-}
-
-enum key_known verbs_window_known(uint32_t rkey)
-{
-	enum key_known known = KEY_NEW, one;
-
-	for (uint32_t low = 0; low < 256; low++) {
-		one = verbs_key_known(0, (rkey & ~0xffu) | low);
-		known = one > known ? one : known;
-	}
-	return known;
-}
+/* ---- numbers ---- */
 
 int verbs_qpn_known(uint32_t qpn)
 {
@@ -187,7 +95,7 @@ uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address, uint32_t *ret_member)
 	const struct entry *e = qpn_find(verbs_qpns, qpn, address);
 
 	if (e)
-		*ret_member = e->member;
+		*ret_member = e->owner.member;
 	return e ? (uint32_t)e->value : qpn;
 }
 
@@ -200,12 +108,12 @@ int verbs_qpn_find(uint32_t qpn, uint64_t address, uint32_t *ret_real)
 	return e != NULL;
 }
 
-uint32_t verbs_srqn_real(uint32_t number, uint64_t address, uint32_t *ret_member)
+uint32_t verbs_srqn_real(uint32_t number, uint64_t address, struct verbs_owner *ret_owner)
 {
 	const struct entry *e = qpn_find(verbs_srqns, number, address);
 
 	if (e)
-		*ret_member = e->member;
+		*ret_owner = e->owner;
 	return e ? (uint32_t)e->value : number;
 }
 
@@ -220,25 +128,10 @@ uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address)
 	struct entry *e;
 
 	table_each(e, verbs_real_qpns, qpn)
-		if (e->address == address && e->member == verbs_self)
+		if (e->address == address && e->owner.member == verbs_self)
 			return (uint32_t)e->value;
 	found = qpn_find(verbs_real_qpns, qpn, address);
 	return found ? (uint32_t)found->value : qpn;
-}
-
-void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, int old)
-{
-	struct ibv_ah_attr *ah = &attr->ah_attr;
-	uint64_t address = verbs_address(mask & IBV_QP_AV ? ah : &qp->attr.ah_attr);
-	const struct entry *found;
-
-	if (mask & IBV_QP_DEST_QPN) {
-		found = qpn_find(verbs_qpns, attr->dest_qp_num, address);
-		qp->peer_member = found ? found->member : 0;
-		attr->dest_qp_num = found ? (uint32_t)found->value : old ? VERBS_NOBODY : attr->dest_qp_num;
-	}
-	if (mask & IBV_QP_AV)
-		verbs_ah_real(verbs_qp_port(qp), ah, qp->peer_member);
 }
 
 static const struct port_name *port_find(struct table *t, uint64_t address)
@@ -260,9 +153,33 @@ static const struct port_name *port_of(uint64_t address, uint32_t member)
 	if (!address)
 		return NULL;
 	table_each(e, verbs_ports, address)
-		if (e->member ? e->member == member : !found)
+		if (e->owner.member ? e->owner.member == member : !found)
 			found = e;
 	return found ? (const struct port_name *)(uintptr_t)found->value : NULL;
+}
+
+static uint64_t device_of(uint64_t address, uint32_t member)
+{
+	const struct port_name *name = port_of(address, member);
+
+	return name ? name->device : 0;
+}
+
+void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, int old)
+{
+	struct ibv_ah_attr *ah = &attr->ah_attr;
+	uint64_t address = verbs_address(mask & IBV_QP_AV ? ah : &qp->attr.ah_attr);
+	const struct entry *found;
+
+	if (mask & IBV_QP_DEST_QPN) {
+		found = qpn_find(verbs_qpns, attr->dest_qp_num, address);
+		qp->peer_owner = found ? found->owner : (struct verbs_owner){ 0 };
+		attr->dest_qp_num = found ? (uint32_t)found->value : old ? VERBS_NOBODY : attr->dest_qp_num;
+	}
+	if (mask & IBV_QP_AV) {
+		qp->peer_device = device_of(address, qp->peer_owner.member);
+		verbs_ah_real(verbs_qp_port(qp), ah, qp->peer_owner.member);
+	}
 }
 
 static void gid_real(union ibv_gid *gid, uint32_t member)
@@ -293,14 +210,14 @@ int verbs_homes(uint64_t address, uint32_t *members, unsigned int room)
 	if (!address)
 		return 0;
 	table_each(e, verbs_ports, address) {
-		for (known = 0; e->member && known < count; known++)
-			if (verbs_home(address, members[known]) == verbs_home(address, e->member))
+		for (known = 0; e->owner.member && known < count; known++)
+			if (verbs_home(address, members[known]) == verbs_home(address, e->owner.member))
 				break;
-		if (!e->member || known < count)
+		if (!e->owner.member || known < count)
 			continue;
 		if (count == room)
 			return -E2BIG;
-		members[count++] = e->member;
+		members[count++] = e->owner.member;
 	}
 	return (int)count;
 }
@@ -360,13 +277,13 @@ static const struct port_name *port_gid(const struct port_name *port, const unio
 /* Of the queue pairs that have the number now, is it the one of @e? It gets the names of its port. */
 static int sender_is(const struct entry *e, uint16_t *lid, union ibv_gid *gid)
 {
-	const struct port_name *home = port_of(e->address, e->member), *name = NULL;
+	const struct port_name *home = port_of(e->address, e->owner.member), *name = NULL;
 
 	if (!home)
 		return 0;
 	if (gid)
 		name = port_gid(home, gid);
-	if (gid ? !name : port_of(home->port, e->member)->lid != *lid)
+	if (gid ? !name : port_of(home->port, e->owner.member)->lid != *lid)
 		return 0;
 	if (gid)
 		*gid = name->virtual_gid;
@@ -394,9 +311,9 @@ int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, unio
 	struct entry *e;
 
 	table_each(e, verbs_qpns, number) {
-		if (!member || e->member != member)
+		if (!member || e->owner.member != member)
 			continue;
-		home = port_of(e->address, e->member);
+		home = port_of(e->address, e->owner.member);
 		name = home ? port_gid(home, gid) : NULL;
 		if (!name)
 			continue;
@@ -405,12 +322,4 @@ int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, unio
 		return 1;
 	}
 	return 0;
-}
-
-void verbs_key_remove(uint32_t lkey)
-{
-	struct key_entry *e;
-
-	keys_each(e, verbs_lkeys, lkey)
-		e->real = 0; /* the key that no region has */
 }

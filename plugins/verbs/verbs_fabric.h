@@ -4,11 +4,11 @@
 
 #include "plugins/verbs/verbs_shadow.h"
 
-uint32_t verbs_lkey_real(uint32_t key);
-/* @member: whose key it is; 0: not known. */
-uint32_t verbs_rkey_real(uint32_t member, uint32_t key);
+uint32_t verbs_lkey_real(const struct shadow_context *c, uint32_t key);
+/* @peer: whose key it is; where that is not known (member 0), a key of that device, if that is (not 0). */
+uint32_t verbs_rkey_real(struct verbs_owner peer, uint64_t device, uint32_t key);
 /* A key, a queue pair number that the program (or, for numbers, a peer) knows by its old name. */
-int verbs_key_is_ambiguous(uint32_t rkey); /* several processes had it */
+int verbs_key_is_ambiguous(uint32_t rkey); /* several owners had it */
 enum key_known { KEY_NEW, KEY_OTHERS, KEY_OWN };
 enum key_known verbs_key_known(uint32_t lkey, uint32_t rkey);
 int verbs_qpn_known(uint32_t qpn);
@@ -21,7 +21,7 @@ static inline int verbs_key_is_bad(enum key_known known, int drawn, int most)
 {
 	return known == KEY_OWN || (known == KEY_OTHERS && drawn < most / 2);
 }
-void verbs_key_remove(uint32_t lkey);
+void verbs_key_remove(const struct shadow_context *c, uint32_t lkey);
 /*
  * Turns the address and number that the program named into those of this life. A number that nobody has published is the
  * device's own, of a queue pair made after the restart; but @old: of one that is gone, which must find nobody.
@@ -41,8 +41,8 @@ void verbs_gid_real(union ibv_gid *gid);
 /* The number of the queue pair that the program knows as @qpn at that address, and back; unknown ones stay. */
 uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address, uint32_t *ret_member); /* *ret_member: whose it is, if that is known */
 int verbs_qpn_find(uint32_t qpn, uint64_t address, uint32_t *ret_real); /* 1: it has been published */
-/* The same of shared receive queues of extended connections; *ret_member: whose it is, if that is known. */
-uint32_t verbs_srqn_real(uint32_t number, uint64_t address, uint32_t *ret_member);
+/* The same of shared receive queues of extended connections; *ret_owner: whose it is, if that is known. */
+uint32_t verbs_srqn_real(uint32_t number, uint64_t address, struct verbs_owner *ret_owner);
 int verbs_srqn_known(uint32_t number);
 uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address);
 uint16_t verbs_lid_virtual(uint16_t lid);

@@ -38,14 +38,14 @@ int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_
 void verbs_remote_real(const struct shadow_qp *qp, struct ibv_send_wr *wr);
 void verbs_ud_real(struct ibv_send_wr *wr);
 /* Keys of scatter lists, for the device of this life. */
-void verbs_sges_real(struct ibv_sge *to, const struct ibv_sge *from, uint32_t n);
+void verbs_sges_real(struct ibv_context *context, struct ibv_sge *to, const struct ibv_sge *from, uint32_t n);
 /* Datagrams: verbs_datagram.c. The sender's names in @wc and in the receive of these pieces become those that the program knows. */
 void verbs_datagram_virtual(const struct shadow_qp *qp, struct ibv_wc *wc, const struct ibv_sge *sge, uint32_t n);
 /* Makes of @wr one to nobody. 0 or an errno. */
 int verbs_datagram_noop(struct shadow_qp *qp, struct ibv_send_wr *wr);
 void verbs_groups_forget(struct shadow_qp *qp);
 /* Where the program's memory is that a piece names: an address of its own, or its region's. */
-char *verbs_memory_at(uint32_t lkey, uint64_t addr);
+char *verbs_memory_at(struct ibv_context *context, uint32_t lkey, uint64_t addr);
 /* Is there room for @n more sends? 0 or ENOMEM. */
 int verbs_post_room(struct shadow_qp *qp, uint32_t n);
 /* Binds a window of type 1. */

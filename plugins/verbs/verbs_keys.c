@@ -36,7 +36,7 @@ static void keys_insert(struct keys *t, const struct key_entry *e)
 {
 	uint32_t at = keys_slot(t, e->key);
 
-	for (; t->entries[at].used; at = (at + 1) & t->mask)
+	for (; t->entries[at].owner.context; at = (at + 1) & t->mask)
 		t->steps++;
 	t->entries[at] = *e;
 	t->count++;
@@ -49,7 +49,7 @@ static int keys_renew(struct keys **where, uint32_t slots, uint64_t factor)
 	if (!renewed)
 		return -ENOMEM;
 	for (uint32_t i = 0; i <= t->mask; i++)
-		if (t->entries[i].used)
+		if (t->entries[i].owner.context)
 			keys_insert(renewed, &t->entries[i]);
 	fermata_free(t);
 	*where = renewed;
@@ -67,9 +67,9 @@ int verbs_keys_make(struct keys **where, uint32_t count)
 	return *where ? 0 : -ENOMEM;
 }
 
-int verbs_keys_add(struct keys **where, uint32_t key, uint32_t real, uint32_t member)
+int verbs_keys_add(struct keys **where, uint32_t key, uint32_t real, struct verbs_owner owner)
 {
-	const struct key_entry e = { .key = key, .real = real, .member = member, .used = 1 };
+	const struct key_entry e = { .key = key, .real = real, .owner = owner };
 	struct keys *t = *where;
 	int r = 0;
 

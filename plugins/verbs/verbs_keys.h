@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Tables of regions' keys after a restart, from the program's to those of this life: verbs_keys.c. Read by the data path without a lock; they change at a restart
- * only. A key may stand for several entries, of several processes.
+ * only. A key may stand for several entries, each of another owner.
  */
 #pragma once
 
-#include "plugins/verbs/verbs_backend.h"
+#include "plugins/verbs/verbs_shadow.h"
 
 struct key_entry {
 	uint32_t key, real;
-	uint32_t member; /* whose: a number of fermata_member(), in the life that the table is of; 0: our own */
-	uint32_t used;
+	struct verbs_owner owner; /* member 0: we; context 0: the entry is free */
 };
 _Static_assert(sizeof(struct key_entry) == 16, "four to a cache line");
 
@@ -27,7 +26,7 @@ extern struct keys *verbs_lkeys HIDDEN, *verbs_rkeys HIDDEN;
 
 /* An empty table in place of *@where, for so many keys; more make it grow. 0 or -ENOMEM. */
 int verbs_keys_make(struct keys **where, uint32_t count);
-int verbs_keys_add(struct keys **where, uint32_t key, uint32_t real, uint32_t member);
+int verbs_keys_add(struct keys **where, uint32_t key, uint32_t real, struct verbs_owner owner);
 
 static inline uint32_t keys_slot(const struct keys *t, uint32_t key)
 {
@@ -37,7 +36,7 @@ static inline uint32_t keys_slot(const struct keys *t, uint32_t key)
 /* The next entry of @key from position *@at on, which moves behind it. */
 static inline struct key_entry *keys_next(struct keys *t, uint32_t key, uint32_t *at)
 {
-	while (t && t->entries[*at & t->mask].used) {
+	while (t && t->entries[*at & t->mask].owner.context) {
 		struct key_entry *e = &t->entries[(*at)++ & t->mask];
 
 		if (e->key == key)

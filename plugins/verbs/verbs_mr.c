@@ -172,7 +172,7 @@ static int real_rereg(struct shadow_mr *m, int flags, struct ibv_pd *pd, void *a
 	if (r || (m->real->lkey == lkey && m->real->rkey == rkey))
 		return r;
 	if (verbs_moved)
-		verbs_key_remove(m->pub.lkey);
+		verbs_key_remove(shadow_context(m->pub.context), m->pub.lkey);
 	m->pub.lkey = m->real->lkey;
 	m->pub.rkey = m->real->rkey;
 	return 0;
@@ -196,19 +196,17 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 	return r;
 }
 
-char *verbs_memory_at(uint32_t lkey, uint64_t addr)
+char *verbs_memory_at(struct ibv_context *context, uint32_t lkey, uint64_t addr)
 {
-	struct shadow_context *c;
 	struct shadow_mr *mr;
 	char *at = (char *)(uintptr_t)addr;
 
 	if (likely(!any_iova))
 		return at;
 	lock_acquire(&verbs_lock);
-	for_each_context(c)
-		list_each(mr, &c->mrs, link)
-			if (mr->pub.lkey == lkey && mr->iova != (uintptr_t)mr->pub.addr)
-				at = (char *)mr->pub.addr + (addr - mr->iova);
+	list_each(mr, &shadow_context(context)->mrs, link)
+		if (mr->pub.lkey == lkey && mr->iova != (uintptr_t)mr->pub.addr)
+			at = (char *)mr->pub.addr + (addr - mr->iova);
 	lock_release(&verbs_lock);
 	return at;
 }
@@ -233,7 +231,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *m)
 	r = verbs_backend.ibv_dereg_mr(mr->real);
 	if (!r) {
 		if (verbs_moved)
-			verbs_key_remove(mr->pub.lkey);
+			verbs_key_remove(shadow_context(mr->pub.context), mr->pub.lkey);
 		if (mr->windows)
 			verbs_mw_region_gone(mr);
 		verbs_list_del(&mr->link);

@@ -28,8 +28,9 @@ int verbs_plain_quiesce(void)
 
 /* ---- operations of the context that only need the device's object ---- */
 
-static int real_advise(struct ibv_pd *real, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *list, uint32_t n)
+static int real_advise(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *list, uint32_t n)
 {
+	struct ibv_pd *real = shadow_pd(pd)->real;
 	int (*advise)(struct ibv_pd *, enum ibv_advise_mr_advice, uint32_t, struct ibv_sge *, uint32_t) =
 		VERBS_REAL_OP(real->context, advise_mr);
 	int r = 0;
@@ -41,7 +42,7 @@ static int real_advise(struct ibv_pd *real, enum ibv_advise_mr_advice advice, ui
 	for (uint32_t i = 0; !r && i < n; i++) {
 		struct ibv_sge one;
 
-		verbs_sges_real(&one, &list[i], 1);
+		verbs_sges_real(pd->context, &one, &list[i], 1);
 		r = advise(real, advice, flags, &one, 1);
 	}
 	return r;
@@ -49,7 +50,7 @@ static int real_advise(struct ibv_pd *real, enum ibv_advise_mr_advice advice, ui
 
 static int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *list, uint32_t n)
 {
-	return VERBS_DEVICE(real_advise(shadow_pd(pd)->real, advice, flags, list, n));
+	return VERBS_DEVICE(real_advise(pd, advice, flags, list, n));
 }
 
 static int real_values(struct ibv_context *real, struct ibv_values_ex *values)

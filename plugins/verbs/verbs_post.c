@@ -12,11 +12,11 @@
 #define BATCH 16
 #define BATCH_SGES VERBS_MAX_SGE
 
-void verbs_sges_real(struct ibv_sge *to, const struct ibv_sge *from, uint32_t n)
+void verbs_sges_real(struct ibv_context *context, struct ibv_sge *to, const struct ibv_sge *from, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		to[i] = from[i];
-		to[i].lkey = verbs_lkey_real(from[i].lkey);
+		to[i].lkey = verbs_lkey_real(shadow_context(context), from[i].lkey);
 	}
 }
 
@@ -95,22 +95,22 @@ static void translate_bind(struct ibv_send_wr *wr)
 /* The remote half of a request, for the device of this life. */
 void verbs_remote_real(const struct shadow_qp *qp, struct ibv_send_wr *wr)
 {
-	uint32_t member = qp->peer_member;
+	struct verbs_owner peer = qp->peer_owner;
 
 	if (qp->sq.translate & VERBS_TRANSLATE_XRC)
-		wr->qp_type.xrc.remote_srqn = verbs_srqn_real(wr->qp_type.xrc.remote_srqn, verbs_address(&qp->attr.ah_attr), &member);
+		wr->qp_type.xrc.remote_srqn = verbs_srqn_real(wr->qp_type.xrc.remote_srqn, verbs_address(&qp->attr.ah_attr), &peer);
 	switch (wr->opcode) {
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		wr->wr.atomic.rkey = verbs_rkey_real(member, wr->wr.atomic.rkey);
+		wr->wr.atomic.rkey = verbs_rkey_real(peer, qp->peer_device, wr->wr.atomic.rkey);
 		break;
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 	case IBV_WR_RDMA_READ:
-		wr->wr.rdma.rkey = verbs_rkey_real(member, wr->wr.rdma.rkey);
+		wr->wr.rdma.rkey = verbs_rkey_real(peer, qp->peer_device, wr->wr.rdma.rkey);
 		break;
 	case IBV_WR_SEND_WITH_INV:
-		wr->invalidate_rkey = verbs_rkey_real(member, wr->invalidate_rkey);
+		wr->invalidate_rkey = verbs_rkey_real(peer, qp->peer_device, wr->invalidate_rkey);
 		break;
 	case IBV_WR_LOCAL_INV:
 		wr->invalidate_rkey = verbs_mw_own_real(qp->pub.context, wr->invalidate_rkey);
@@ -168,7 +168,7 @@ static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t pos
 	verbs_remote_real(qp, to);
 	if (wr->send_flags & IBV_SEND_INLINE)
 		return 0;
-	verbs_sges_real(sges, wr->sg_list, (uint32_t)wr->num_sge);
+	verbs_sges_real(qp->pub.context, sges, wr->sg_list, (uint32_t)wr->num_sge);
 	to->sg_list = sges;
 	return wr->num_sge;
 }
@@ -302,7 +302,7 @@ static int post_recv_one(struct shadow_qp *qp, const struct ibv_recv_wr *wr)
 	for (int i = 0; i < wr->num_sge; i++)
 		slot->sge[i] = wr->sg_list[i];
 	if (unlikely(q->translate)) {
-		verbs_sges_real(sges, wr->sg_list, slot->num_sge);
+		verbs_sges_real(qp->pub.context, sges, wr->sg_list, slot->num_sge);
 		one.sg_list = sges;
 	}
 	one.wr_id = ring_wr_id(q, head);

@@ -85,7 +85,7 @@ static void send_again(struct shadow_qp *qp, struct verbs_send *s, struct ibv_se
 		sges[0] = (struct ibv_sge){ (uintptr_t)send_data(s), s->inline_length, 0 };
 		wr->num_sge = s->inline_length ? 1 : 0;
 	} else {
-		verbs_sges_real(sges, send_data(s), s->num_sge);
+		verbs_sges_real(qp->pub.context, sges, send_data(s), s->num_sge);
 		wr->num_sge = s->num_sge;
 	}
 }
@@ -136,7 +136,7 @@ int verbs_repost_receive(struct shadow_qp *qp, uint64_t position)
 	struct ibv_sge sges[qp->rq.max_sge + 1];
 	struct ibv_recv_wr wr = { .num_sge = (int)slot->num_sge, .sg_list = sges }, *bad;
 
-	verbs_sges_real(sges, slot->sge, slot->num_sge);
+	verbs_sges_real(qp->pub.context, sges, slot->sge, slot->num_sge);
 	wr.wr_id = ring_wr_id(&qp->rq, position);
 	return VERBS_DEVICE(qp->real->context->ops.post_recv(qp->real, &wr, &bad));
 }

@@ -24,6 +24,12 @@ extern struct list verbs_devices HIDDEN, verbs_contexts HIDDEN;
 /* Set by a restart: names of the fabric differ from the program's. Before it, none is translated. */
 extern int verbs_moved HIDDEN;
 
+/* Whose a name of the fabric is. */
+struct verbs_owner {
+	uint32_t member;  /* a number of fermata_member(), in the life that the name is looked up in; 0: not known */
+	uint32_t context; /* shadow_context.number */
+};
+
 struct verbs_port {
 	uint16_t virtual_lid, real_lid;
 	uint8_t link_layer; /* what the program was told; so is the length of its table of GIDs */
@@ -49,6 +55,7 @@ struct shadow_context {
 	char behind[64];
 	struct ibv_context *real;
 	struct shadow_device *device;
+	uint32_t number; /* in the names of this life, from 1 on; 0: opened since the restart, or none was */
 	struct list link;
 	struct list pds, tds, xrcds, dms, mrs, mws, channels, cqs, srqs, qps, ahs;
 	struct lock async_lock;
@@ -269,7 +276,9 @@ struct shadow_qp {
 	struct ibv_qp_init_attr init; /* as the device was asked, its pointers as the program named them */
 	struct ibv_qp_attr attr;      /* newest of each attribute, as the program said it */
 	int attr_mask;
-	uint32_t peer_member;	      /* after a restart: whose keys this connection's peer names; 0: not known */
+	/* after a restart: who is at the other end of this connection, and the device that it leads to; 0: not known */
+	struct verbs_owner peer_owner;
+	uint64_t peer_device;
 	/* drain; valid from the first round until the job goes on */
 	uint32_t real_state;
 	uint32_t draining; /* SQD, and a send that has begun has not ended */

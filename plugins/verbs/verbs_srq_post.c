@@ -77,7 +77,7 @@ static int slot_post(struct shadow_srq *srq, uint32_t number, struct ibv_sge *sg
 				   .sg_list = slot->sge }, *bad;
 
 	if (unlikely(verbs_moved)) {
-		verbs_sges_real(sges, slot->sge, slot->num_sge);
+		verbs_sges_real(srq->pub.context, sges, slot->sge, slot->num_sge);
 		one.sg_list = sges;
 	}
 	return srq->real->context->ops.post_srq_recv(srq->real, &one, &bad);

@@ -5,14 +5,13 @@
  */
 #pragma once
 
-#include "plugins/verbs/verbs_backend.h"
+#include "plugins/verbs/verbs_shadow.h"
 
 struct entry {
 	uint64_t key; /* + 1; 0: free */
 	uint64_t value;
 	uint64_t address;
-	uint32_t member; /* whose: a number of fermata_member(), in the life that the tables are of */
-	uint32_t reserved;
+	struct verbs_owner owner; /* of a port, and of an owner's device: no context */
 };
 
 struct table {
@@ -24,28 +23,55 @@ struct table {
 extern struct table *verbs_qpns HIDDEN, *verbs_ports HIDDEN, *verbs_srqns HIDDEN;
 /* By the upper 24 bits of the key; the value: a key that the program may have, and, in the lower half, the device's for it. */
 extern struct table *verbs_windows HIDDEN;
+extern struct table *verbs_owners HIDDEN; /* who has keys -> which device they are of (port_name.device) */
 extern uint32_t verbs_self HIDDEN; /* our own number in the tables */
 /* By the names of this life; a port's is its LID or its GID's address. */
 extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 
-/* The value of the name "verbs/qp", and of "verbs/srq". */
+/* The names that a restart's processes tell each other by: verbs_publish.c, verbs_names.c. */
+#define NAME_PORT "verbs/port"
+#define NAME_QP "verbs/qp"
+#define NAME_SRQ "verbs/srq"
+#define NAME_MR "verbs/mr"
+#define NAME_MW "verbs/mw"
+
+/* The value of NAME_QP, and of NAME_SRQ. */
 struct qp_chunk {
-	uint32_t member, count;
+	struct verbs_owner owner;
+	uint32_t count, reserved;
 	struct {
 		uint32_t virtual, real;
 		uint64_t address;
 	} qp[63];
 };
 
+/* The value of NAME_MR, and of NAME_MW. */
+struct mr_chunk {
+	struct verbs_owner owner;
+	uint64_t device; /* of theirs: port_name.device */
+	uint32_t count, reserved;
+	struct {
+		uint32_t virtual, real;
+	} mr[125];
+};
+_Static_assert(sizeof(struct qp_chunk) <= 1024 && sizeof(struct mr_chunk) <= 1024, "a name's value");
+
+/* The value of NAME_PORT. */
 struct port_name {
 	uint64_t address;
 	uint64_t port; /* the first of its addresses: those of a port have it in common */
 	uint64_t home; /* the port of this life: its LID, or its first GID's address */
+	uint64_t device; /* that it is of, in this life: the first address of any of its ports; 0: not known */
 	uint16_t lid;  /* 0: the port has none in this life, and is addressed by its GID */
 	uint16_t virtual_lid;
 	uint32_t member; /* who says so */
 	union ibv_gid gid, virtual_gid;
 };
+
+static inline uint64_t verbs_owner_key(struct verbs_owner owner)
+{
+	return (uint64_t)owner.member << 32 | owner.context;
+}
 
 static inline uint32_t slot_of(const struct table *t, uint64_t key)
 {

@@ -26,7 +26,7 @@ static void fill(uint32_t members, uint32_t n, uint32_t step, uint32_t room)
 	assert_int_equal(verbs_keys_make(&table, room), 0);
 	for (uint32_t m = 1; m <= members; m++)
 		for (uint32_t i = 0; i < n; i++)
-			assert_int_equal(verbs_keys_add(&table, i * step, real_of(m, i), m), 0);
+			assert_int_equal(verbs_keys_add(&table, i * step, real_of(m, i), (struct verbs_owner){ m, 1 }), 0);
 	assert_int_equal(table->count, members * n);
 	for (uint32_t m = 1; m <= members; m++)
 		for (uint32_t i = 0; i < n; i++) {
@@ -34,7 +34,7 @@ static void fill(uint32_t members, uint32_t n, uint32_t step, uint32_t room)
 			struct key_entry *e;
 
 			while ((e = keys_next(table, i * step, &at)))
-				if (e->member == m) {
+				if (e->owner.member == m) {
 					assert_int_equal(e->real, real_of(m, i));
 					found++;
 					longest = at - first > longest ? at - first : longest;
@@ -84,7 +84,7 @@ static void test_absent(void **state)
 	assert_int_equal(verbs_keys_make(&table, 0), 0);
 	at = keys_slot(table, 0);
 	assert_null(keys_next(table, 0, &at)); /* 0 may be a key, too */
-	assert_int_equal(verbs_keys_add(&table, 0, 5, 0), 0);
+	assert_int_equal(verbs_keys_add(&table, 0, 5, (struct verbs_owner){ 0, 1 }), 0);
 	at = keys_slot(table, 0);
 	assert_int_equal(keys_next(table, 0, &at)->real, 5);
 }

@@ -32,7 +32,7 @@ static void publish_port(uint16_t lid, uint8_t last)
 
 static void publish_qp(uint32_t member, uint32_t real, uint16_t lid)
 {
-	struct qp_chunk chunk = { .member = member, .count = 1, .qp = { { NUMBER, real, lid } } };
+	struct qp_chunk chunk = { .owner = { member, 1 }, .count = 1, .qp = { { NUMBER, real, lid } } };
 
 	assert_int_equal(fermata_job_publish("verbs/qp", sizeof("verbs/qp"), &chunk, sizeof(chunk)), 0);
 }
@@ -96,9 +96,65 @@ static void test_one_name(void **state)
 	assert_int_equal(verbs_homes(22, members, 4), 0);
 }
 
+#define KEY 0x100u
+#define ANOTHER 0x200u
+
+static void publish_keys(uint32_t member, uint32_t context, uint64_t device, uint32_t real)
+{
+	struct mr_chunk chunk = { .owner = { member, context }, .device = device, .count = 1, .mr = { { KEY, real } } };
+
+	assert_int_equal(fermata_job_publish(NAME_MR, sizeof(NAME_MR), &chunk, sizeof(chunk)), 0);
+	chunk.mr[0].virtual = ANOTHER;
+	chunk.mr[0].real++;
+	assert_int_equal(fermata_job_publish(NAME_MW, sizeof(NAME_MW), &chunk, sizeof(chunk)), 0);
+}
+
+/* One key is several regions': by whose it is, or else by the device that a connection leads to. */
+static void test_keys_of_devices(void **state)
+{
+	static const struct { uint32_t member, context; uint64_t device; uint32_t real; } key[] = {
+		{ 101, 1, 0x91, 0x1100 }, { 101, 2, 0x92, 0x1200 }, { 202, 1, 0x93, 0x2100 }, { 303, 1, 0x94, 0x3100 }, { 404, 1, 0, 0x4100 },
+	};
+	const struct verbs_owner nobody = { 0 };
+	struct port_name name = { .address = 21, .port = 21, .home = 31, .lid = 31, .virtual_lid = 21, .device = 0x93 };
+	struct shadow_qp qp = { .pub = { .qp_type = IBV_QPT_RC } };
+	struct ibv_qp_attr attr = { .dest_qp_num = 7, .ah_attr = { .dlid = 21 } };
+	struct shadow_device device = { .ports = 1 };
+	struct shadow_context context = { .device = &device };
+
+	fake_host_init(1);
+	for (unsigned int i = 0; i < ARRAY_SIZE(key); i++)
+		publish_keys(key[i].member, key[i].context, key[i].device, key[i].real);
+	assert_int_equal(fermata_job_publish(NAME_PORT, sizeof(NAME_PORT), &name, sizeof(name)), 0);
+	fermata_job_ask(NAME_PORT, sizeof(NAME_PORT));
+	fermata_job_ask(NAME_MR, sizeof(NAME_MR));
+	fermata_job_ask(NAME_MW, sizeof(NAME_MW));
+	fake_host_barrier();
+	assert_int_equal(verbs_fabric_learn(), 0);
+	assert_true(verbs_key_is_ambiguous(KEY) && !verbs_key_is_ambiguous(KEY + 1));
+	for (unsigned int i = 0; i < ARRAY_SIZE(key); i++) {
+		const struct verbs_owner owner = { key[i].member, key[i].context };
+
+		assert_int_equal(verbs_rkey_real(owner, 0, KEY), key[i].real);
+		assert_int_equal(verbs_rkey_real(owner, key[0].device, KEY), key[i].real);
+		assert_int_equal(verbs_rkey_real(owner, 0, ANOTHER), key[i].real + 1);
+	}
+	/* the last one's device is not known: it may be any */
+	assert_int_equal(verbs_rkey_real(nobody, 0x95, KEY), 0x4100);
+	assert_int_equal(verbs_rkey_real((struct verbs_owner){ 101, 3 }, 0, KEY), KEY);
+	/* of a device that lets itself be asked, who it is for tells which of them is meant */
+	verbs_backend.softrdma_key_alias = NULL;
+	assert_int_equal(verbs_rkey_real(nobody, 0x92, KEY), 0x1200);
+	qp.pub.context = &context.ex.context;
+	verbs_peer_real(&qp, &attr, IBV_QP_AV | IBV_QP_DEST_QPN, 0);
+	assert_int_equal(attr.ah_attr.dlid, 31);
+	assert_true(!qp.peer_owner.member && qp.peer_device == 0x93);
+	assert_int_equal(verbs_rkey_real(qp.peer_owner, qp.peer_device, ANOTHER), 0x2101);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number), cmocka_unit_test(test_one_name) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number), cmocka_unit_test(test_one_name), cmocka_unit_test(test_keys_of_devices) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

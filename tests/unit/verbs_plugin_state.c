@@ -76,7 +76,7 @@ static void keys_of_other(uint32_t step)
 	for (uint32_t i = 0; i < CROWD; i++)
 		for (uint32_t high = 0; high < 1u << 7; high++)
 			for (uint32_t tag = 0; tag < 1u << 8; tag += step)
-				die_unless(!verbs_keys_add(&verbs_rkeys, high << 25 | (index + (i << 8)) | tag, 1, OTHER_MEMBER));
+				die_unless(!verbs_keys_add(&verbs_rkeys, high << 25 | (index + (i << 8)) | tag, 1, (struct verbs_owner){ OTHER_MEMBER, 1 }));
 }
 
 /* Of a new queue pair's other end is not known whose it is, so new keys are nobody's as long as there are such. */
@@ -114,32 +114,81 @@ static struct ibv_qp *qp_new(int sock)
 	return qp;
 }
 
+/* Each writes to the other's region, and reads it; @seed: this side's, and the other's. */
+static void reach_other(int sock, unsigned int seed, unsigned int others)
+{
+	fill(e.buf, 4096, seed);
+	meet(sock);
+	die_unless(!post(&e, 0, 1, IBV_WR_RDMA_WRITE, 0, 4096, 8192, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 1);
+	die_unless(!post(&e, 0, 2, IBV_WR_RDMA_READ, 65536, 4096, 0, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 2);
+	die_unless(filled(e.buf + 65536, 4096, others));
+	meet(sock);
+	die_unless(filled(e.buf + 8192, 4096, others));
+}
+
+/* The same by a queue pair that is new in this life. */
+static void reach_anew(int sock, unsigned int seed, unsigned int others)
+{
+	struct ibv_qp *qp = qp_new(sock), *old = e.qp[0];
+
+	e.qp[0] = qp;
+	reach_other(sock, seed, others);
+	e.qp[0] = old;
+	die_unless(!ibv_destroy_qp(qp));
+}
+
 /* Two processes have one key: by a queue pair that is new in this life each gets at the other's region. */
 static int same_key(int sock)
 {
 	int first;
-	struct ibv_qp *old, *qp;
 
 	pair_begin(sock, 1);
 	first = e.me.qpn[0] < e.other.qpn[0];
 	shadow_mr(e.mr)->pub.rkey = e.other.rkey = SAME_KEY;
 	pair_checkpoint();
 	pair_restart();
-	qp = qp_new(sock);
-	fill(e.buf, 4096, first ? 1 : 2);
-	meet(sock);
-	old = e.qp[0];
-	e.qp[0] = qp;
-	die_unless(!post(&e, 0, 1, IBV_WR_RDMA_WRITE, 0, 4096, 8192, IBV_SEND_SIGNALED));
-	good_wc(e.scq, 1);
-	die_unless(!post(&e, 0, 2, IBV_WR_RDMA_READ, 65536, 4096, 0, IBV_SEND_SIGNALED));
-	good_wc(e.scq, 2);
-	e.qp[0] = old;
-	die_unless(filled(e.buf + 65536, 4096, first ? 2 : 1));
-	meet(sock);
-	die_unless(filled(e.buf + 8192, 4096, first ? 2 : 1));
-	die_unless(!ibv_destroy_qp(qp));
+	reach_anew(sock, first ? 1 : 2, first ? 2 : 1);
 	return pair_over();
+}
+
+/* As two devices may, two contexts of each process have one key: each is used for its own region, here and there. */
+static int same_key_twice(int sock)
+{
+	struct end end[2];
+	int first;
+
+	for (int i = 0; i < 2; i++) {
+		memset(&e, 0, sizeof(e));
+		pair_begin(sock, 1);
+		shadow_mr(e.mr)->pub.lkey = shadow_mr(e.mr)->pub.rkey = e.other.rkey = SAME_KEY;
+		end[i] = e;
+	}
+	first = e.me.qpn[0] < e.other.qpn[0];
+	pair_checkpoint();
+	pair_restart();
+	for (unsigned int i = 0; i < 2; i++) {
+		e = end[i];
+		reach_other(sock, first ? 1 + i : 3 + i, first ? 3 + i : 1 + i);
+		reach_anew(sock, first ? 5 + i : 7 + i, first ? 7 + i : 5 + i);
+	}
+	/* that of one is gone: the other's stays, and the key is no key in the first any more */
+	die_unless(!post_recv(&e, 0, 10, 4096, 64));
+	die_unless(!ibv_dereg_mr(end[0].mr));
+	meet(sock);
+	die_unless(!post(&e, 0, 11, IBV_WR_SEND, 0, 64, 0, IBV_SEND_SIGNALED));
+	good_wc(e.scq, 11);
+	good_wc(e.rcq, 10);
+	end[0].mr = ibv_reg_mr(end[0].pd, end[0].buf, 4096, ALL_ACCESS);
+	meet(sock);
+	end_close(&end[0]);
+	return pair_over();
+}
+
+static void test_same_key_twice(void **state)
+{
+	pair_run(same_key_twice, same_key_twice);
 }
 
 static void test_same_key(void **state)
@@ -225,7 +274,8 @@ static void test_peer_gone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_sided), cmocka_unit_test(test_keys_of_others), cmocka_unit_test(test_same_key), cmocka_unit_test(test_states), cmocka_unit_test(test_peer_gone),
+		cmocka_unit_test(test_one_sided), cmocka_unit_test(test_keys_of_others), cmocka_unit_test(test_same_key), cmocka_unit_test(test_same_key_twice),
+		cmocka_unit_test(test_states), cmocka_unit_test(test_peer_gone),
 	};
 
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);
