@@ -17,7 +17,7 @@ static void more_destroy(struct shadow_ah *ah)
 /* Those to the other ports of the name. 0 or -errno. In a device call. */
 static int more_create(struct shadow_ah *ah)
 {
-	uint64_t address = verbs_address(&ah->attr);
+	uint64_t address = verbs_ah_address(ah);
 	uint32_t members[VERBS_HOMES - 1];
 	int count = verbs_homes(address, members, VERBS_HOMES - 1);
 
@@ -45,7 +45,7 @@ static int more_create(struct shadow_ah *ah)
 
 struct ibv_ah *verbs_ah_to(const struct shadow_ah *ah, uint32_t member)
 {
-	uint64_t home = member ? verbs_home(verbs_address(&ah->attr), member) : 0;
+	uint64_t home = member ? verbs_home(verbs_ah_address(ah), member) : 0;
 
 	for (unsigned int i = 0; home && i < ah->more->count; i++)
 		if (ah->more->to[i].home == home)

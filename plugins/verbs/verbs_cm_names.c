@@ -37,9 +37,18 @@ static void gid_virtual(uint8_t raw[16])
 	memcpy(raw, &gid, sizeof(gid));
 }
 
-static uint16_t lid_be_virtual(uint16_t lid)
+/* @gid: the port's, still as the device knows it. */
+static uint16_t lid_virtual(const void *gid, uint16_t lid)
 {
-	return __builtin_bswap16(verbs_lid_virtual(__builtin_bswap16(lid)));
+	union ibv_gid in_subnet;
+
+	memcpy(&in_subnet, gid, sizeof(in_subnet));
+	return verbs_lid_virtual(&in_subnet, lid);
+}
+
+static uint16_t lid_be_virtual(const void *gid, uint16_t lid)
+{
+	return __builtin_bswap16(lid_virtual(gid, __builtin_bswap16(lid)));
 }
 
 static uint64_t guid_virtual(uint64_t guid)
@@ -89,10 +98,10 @@ static void route_virtual(struct rdma_ucm_query_route_resp *r)
 	struct ib_user_path_rec *p = &r->ib_route[0];
 
 	r->node_guid = guid_virtual(r->node_guid);
+	p->slid = lid_be_virtual(p->sgid, p->slid);
+	p->dlid = lid_be_virtual(p->dgid, p->dlid);
 	gid_virtual(p->sgid);
 	gid_virtual(p->dgid);
-	p->slid = lid_be_virtual(p->slid);
-	p->dlid = lid_be_virtual(p->dlid);
 }
 
 static void addresses_virtual(struct rdma_ucm_query_addr_resp *r)
@@ -110,17 +119,17 @@ static void path_virtual(struct rdma_ucm_query_path_resp *r)
 
 	if (!r->num_paths)
 		return;
+	memcpy(lid, record + 40, sizeof(lid));
+	lid[0] = lid_be_virtual(record + 8, lid[0]);
+	lid[1] = lid_be_virtual(record + 24, lid[1]);
+	memcpy(record + 40, lid, sizeof(lid));
 	gid_virtual((uint8_t *)record + 8);
 	gid_virtual((uint8_t *)record + 24);
-	memcpy(lid, record + 40, sizeof(lid));
-	lid[0] = lid_be_virtual(lid[0]);
-	lid[1] = lid_be_virtual(lid[1]);
-	memcpy(record + 40, lid, sizeof(lid));
 }
 
 static void ah_virtual(struct ib_uverbs_ah_attr *ah)
 {
-	ah->dlid = verbs_lid_virtual((uint16_t)ah->dlid);
+	ah->dlid = lid_virtual(ah->grh.dgid, (uint16_t)ah->dlid);
 	gid_virtual(ah->grh.dgid);
 }
 

@@ -172,7 +172,7 @@ static void port_read(struct ibv_context *real, uint8_t number, struct verbs_por
 /* What the port is called: the job may know it by older names already, from other processes. */
 static void port_name(struct verbs_port *p)
 {
-	uint16_t lid = verbs_lid_virtual(p->real_lid);
+	uint16_t lid = verbs_lid_virtual(&p->real_gid[0], p->real_lid);
 
 	p->virtual_lid = lid ? lid : p->real_lid; /* 0: there were no LIDs */
 	memcpy(p->virtual_gid, p->real_gid, sizeof(p->virtual_gid));

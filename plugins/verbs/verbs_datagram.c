@@ -47,7 +47,7 @@ void verbs_datagram_virtual(const struct shadow_qp *qp, struct ibv_wc *wc, const
 		return;
 	if (routed)
 		head_copy(qp->pub.context, sge, n, h.bytes, GRH_SIZE, 0);
-	verbs_sender_virtual(&wc->src_qp, &wc->slid, routed ? &h.grh.sgid : NULL);
+	verbs_sender_virtual(verbs_qp_port(qp), &wc->src_qp, &wc->slid, routed ? &h.grh.sgid : NULL);
 	if (!routed)
 		return;
 	own_gid_virtual(verbs_qp_port(qp), &h.grh.dgid);

@@ -153,7 +153,7 @@ static int publish_side(struct shadow_qp *qp, unsigned int round)
 
 static int ask_side(struct shadow_qp *qp)
 {
-	struct side_key k = key_of(qp->attr.dest_qp_num, verbs_address(&qp->attr.ah_attr));
+	struct side_key k = key_of(qp->attr.dest_qp_num, verbs_qp_address(qp));
 
 	return fermata_job_ask(&k, sizeof(k));
 }
@@ -161,7 +161,7 @@ static int ask_side(struct shadow_qp *qp)
 /* What the peer said last; constants of the connection go into the queue pair. */
 static void look_at_peer(struct shadow_qp *qp)
 {
-	struct side_key k = key_of(qp->attr.dest_qp_num, verbs_address(&qp->attr.ah_attr));
+	struct side_key k = key_of(qp->attr.dest_qp_num, verbs_qp_address(qp));
 	const struct side *s, *newest = NULL;
 	uint64_t receives;
 	int apart = 0;

@@ -81,7 +81,7 @@ int verbs_xrc_tell(struct shadow_context *c, unsigned int round)
 /* 1: it is empty; 0: it is not, or nobody has said so yet, and is asked. */
 static int is_empty(const struct shadow_qp *qp, uint32_t number)
 {
-	struct level_key k = key_of(number, verbs_address(&qp->attr.ah_attr));
+	struct level_key k = key_of(number, verbs_qp_address(qp));
 	const struct level *l, *newest = NULL;
 	size_t len;
 	int r;

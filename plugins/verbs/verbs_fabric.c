@@ -44,16 +44,47 @@ uint64_t verbs_gid_address(const union ibv_gid *gid)
 	return h | 1ull << 63;
 }
 
-uint64_t verbs_address(const struct ibv_ah_attr *ah)
+#define DEFAULT_SUBNET 0xfe80000000000000ull /* InfiniBand Architecture Specification vol. 1, 4.1.1 */
+
+/* Each subnet counts its LIDs from 1 on, and a host's devices may lie in several. */
+uint64_t verbs_lid_address(const union ibv_gid *in_subnet, uint16_t lid)
 {
-	return ah->dlid || !ah->is_global ? ah->dlid : verbs_gid_address(&ah->grh.dgid);
+	uint64_t prefix = __builtin_bswap64(in_subnet->global.subnet_prefix);
+
+	if (!lid || !prefix || prefix == DEFAULT_SUBNET)
+		return lid;
+	return (prefix * 0x9e3779b97f4a7c15ull >> 17) << 16 | lid;
+}
+
+uint64_t verbs_address(const struct verbs_port *own, const struct ibv_ah_attr *ah)
+{
+	return ah->dlid || !ah->is_global ? verbs_lid_address(&own->virtual_gid[0], ah->dlid) : verbs_gid_address(&ah->grh.dgid);
+}
+
+uint64_t verbs_qp_address(const struct shadow_qp *qp)
+{
+	return verbs_address(verbs_qp_port(qp), &qp->attr.ah_attr);
+}
+
+uint64_t verbs_ah_address(const struct shadow_ah *ah)
+{
+	return verbs_address(verbs_port_at(ah->pub.context, ah->attr.port_num), &ah->attr);
 }
 
 uint64_t verbs_port_address(const struct verbs_port *p, unsigned int gid_index)
 {
 	if (p->virtual_lid)
-		return gid_index ? 0 : p->virtual_lid;
+		return gid_index ? 0 : verbs_lid_address(&p->virtual_gid[0], p->virtual_lid);
 	return gid_index < VERBS_GIDS ? verbs_gid_address(&p->virtual_gid[gid_index]) : 0;
+}
+
+uint64_t verbs_port_first(const struct verbs_port *p)
+{
+	uint64_t first = 0;
+
+	for (unsigned int g = 0; !first && g < VERBS_GIDS; g++)
+		first = verbs_port_address(p, g);
+	return first;
 }
 
 const struct verbs_port *verbs_port_at(struct ibv_context *context, unsigned int number)
@@ -66,73 +97,7 @@ const struct verbs_port *verbs_qp_port(const struct shadow_qp *qp)
 	return verbs_port_at(qp->pub.context, qp->attr_mask & IBV_QP_PORT ? qp->attr.port_num : 1);
 }
 
-/* ---- numbers ---- */
-
-int verbs_qpn_known(uint32_t qpn)
-{
-	struct entry *e;
-
-	table_each(e, verbs_qpns, qpn)
-		return 1;
-	table_each(e, verbs_real_qpns, qpn) /* the old one that had it may be gone, but is still looked up by it */
-		return 1;
-	return 0;
-}
-
-/* The entry of that address, or any. */
-static const struct entry *qpn_find(struct table *t, uint32_t qpn, uint64_t address)
-{
-	struct entry *e, *found = NULL;
-
-	table_each(e, t, qpn)
-		if (!found || e->address == address)
-			found = e;
-	return found;
-}
-
-uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address, uint32_t *ret_member)
-{
-	const struct entry *e = qpn_find(verbs_qpns, qpn, address);
-
-	if (e)
-		*ret_member = e->owner.member;
-	return e ? (uint32_t)e->value : qpn;
-}
-
-int verbs_qpn_find(uint32_t qpn, uint64_t address, uint32_t *ret_real)
-{
-	const struct entry *e = qpn_find(verbs_qpns, qpn, address);
-
-	if (e)
-		*ret_real = (uint32_t)e->value;
-	return e != NULL;
-}
-
-uint32_t verbs_srqn_real(uint32_t number, uint64_t address, struct verbs_owner *ret_owner)
-{
-	const struct entry *e = qpn_find(verbs_srqns, number, address);
-
-	if (e)
-		*ret_owner = e->owner;
-	return e ? (uint32_t)e->value : number;
-}
-
-int verbs_srqn_known(uint32_t number)
-{
-	return qpn_find(verbs_srqns, number, 0) != NULL;
-}
-
-uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address)
-{
-	const struct entry *found;
-	struct entry *e;
-
-	table_each(e, verbs_real_qpns, qpn)
-		if (e->address == address && e->owner.member == verbs_self)
-			return (uint32_t)e->value;
-	found = qpn_find(verbs_real_qpns, qpn, address);
-	return found ? (uint32_t)found->value : qpn;
-}
+/* ---- ports ---- */
 
 static const struct port_name *port_find(struct table *t, uint64_t address)
 {
@@ -145,8 +110,7 @@ static const struct port_name *port_find(struct table *t, uint64_t address)
 	return NULL;
 }
 
-/* The port that process @member has under that name. */
-static const struct port_name *port_of(uint64_t address, uint32_t member)
+const struct port_name *verbs_port_of(uint64_t address, uint32_t member)
 {
 	struct entry *e, *found = NULL;
 
@@ -158,33 +122,16 @@ static const struct port_name *port_of(uint64_t address, uint32_t member)
 	return found ? (const struct port_name *)(uintptr_t)found->value : NULL;
 }
 
-static uint64_t device_of(uint64_t address, uint32_t member)
+uint64_t verbs_device_of(uint64_t address, uint32_t member)
 {
-	const struct port_name *name = port_of(address, member);
+	const struct port_name *name = verbs_port_of(address, member);
 
 	return name ? name->device : 0;
 }
 
-void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, int old)
-{
-	struct ibv_ah_attr *ah = &attr->ah_attr;
-	uint64_t address = verbs_address(mask & IBV_QP_AV ? ah : &qp->attr.ah_attr);
-	const struct entry *found;
-
-	if (mask & IBV_QP_DEST_QPN) {
-		found = qpn_find(verbs_qpns, attr->dest_qp_num, address);
-		qp->peer_owner = found ? found->owner : (struct verbs_owner){ 0 };
-		attr->dest_qp_num = found ? (uint32_t)found->value : old ? VERBS_NOBODY : attr->dest_qp_num;
-	}
-	if (mask & IBV_QP_AV) {
-		qp->peer_device = device_of(address, qp->peer_owner.member);
-		verbs_ah_real(verbs_qp_port(qp), ah, qp->peer_owner.member);
-	}
-}
-
 static void gid_real(union ibv_gid *gid, uint32_t member)
 {
-	const struct port_name *name = port_of(verbs_gid_address(gid), member);
+	const struct port_name *name = verbs_port_of(verbs_gid_address(gid), member);
 
 	if (name)
 		*gid = name->gid;
@@ -197,7 +144,7 @@ void verbs_gid_real(union ibv_gid *gid)
 
 uint64_t verbs_home(uint64_t address, uint32_t member)
 {
-	const struct port_name *name = port_of(address, member);
+	const struct port_name *name = verbs_port_of(address, member);
 
 	return name ? name->home : 0;
 }
@@ -230,7 +177,7 @@ unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int ind
 /* A fabric with LIDs may become one without, and the other way round: what the port of this life has is what it is addressed by. */
 void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah, uint32_t member)
 {
-	const struct port_name *name = port_of(verbs_address(ah), member);
+	const struct port_name *name = verbs_port_of(verbs_address(own, ah), member);
 
 	if (ah->is_global) {
 		gid_real(&ah->grh.dgid, member);
@@ -245,9 +192,9 @@ void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah, uint32_
 	}
 }
 
-uint16_t verbs_lid_virtual(uint16_t lid)
+uint16_t verbs_lid_virtual(const union ibv_gid *in_subnet, uint16_t lid)
 {
-	const struct port_name *name = port_find(verbs_real_ports, lid);
+	const struct port_name *name = port_find(verbs_real_ports, verbs_lid_address(in_subnet, lid));
 
 	return name ? name->virtual_lid : lid;
 }
@@ -258,68 +205,4 @@ void verbs_gid_virtual(union ibv_gid *gid)
 
 	if (name)
 		*gid = name->virtual_gid;
-}
-
-/* The name of that port under which @gid is known now, or NULL. */
-static const struct port_name *port_gid(const struct port_name *port, const union ibv_gid *gid)
-{
-	struct entry *e;
-
-	table_each(e, verbs_real_ports, verbs_gid_address(gid)) {
-		const struct port_name *name = (const struct port_name *)(uintptr_t)e->value;
-
-		if (name->port == port->port && name->home == port->home)
-			return name;
-	}
-	return NULL;
-}
-
-/* Of the queue pairs that have the number now, is it the one of @e? It gets the names of its port. */
-static int sender_is(const struct entry *e, uint16_t *lid, union ibv_gid *gid)
-{
-	const struct port_name *home = port_of(e->address, e->owner.member), *name = NULL;
-
-	if (!home)
-		return 0;
-	if (gid)
-		name = port_gid(home, gid);
-	if (gid ? !name : port_of(home->port, e->owner.member)->lid != *lid)
-		return 0;
-	if (gid)
-		*gid = name->virtual_gid;
-	*lid = home->virtual_lid;
-	return 1;
-}
-
-void verbs_sender_virtual(uint32_t *number, uint16_t *lid, union ibv_gid *gid)
-{
-	struct entry *e;
-
-	table_each(e, verbs_real_qpns, *number)
-		if (sender_is(e, lid, gid)) {
-			*number = (uint32_t)e->value;
-			return;
-		}
-	*lid = verbs_lid_virtual(*lid);
-	if (gid)
-		verbs_gid_virtual(gid);
-}
-
-int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, union ibv_gid *gid)
-{
-	const struct port_name *home, *name;
-	struct entry *e;
-
-	table_each(e, verbs_qpns, number) {
-		if (!member || e->owner.member != member)
-			continue;
-		home = port_of(e->address, e->owner.member);
-		name = home ? port_gid(home, gid) : NULL;
-		if (!name)
-			continue;
-		*gid = name->virtual_gid;
-		*ret_lid = home->virtual_lid;
-		return 1;
-	}
-	return 0;
 }

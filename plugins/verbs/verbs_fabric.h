@@ -45,22 +45,27 @@ int verbs_qpn_find(uint32_t qpn, uint64_t address, uint32_t *ret_real); /* 1: it
 uint32_t verbs_srqn_real(uint32_t number, uint64_t address, struct verbs_owner *ret_owner);
 int verbs_srqn_known(uint32_t number);
 uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address);
-uint16_t verbs_lid_virtual(uint16_t lid);
+uint16_t verbs_lid_virtual(const union ibv_gid *in_subnet, uint16_t lid); /* @in_subnet: any GID of it, of this life */
 /*
  * Who sent a datagram, in the names that the program knows; @gid: of its route header, or NULL. Hosts of before may be one now: their ports have the same
  * names then, and the number alone tells which it was.
  */
-void verbs_sender_virtual(uint32_t *number, uint16_t *lid, union ibv_gid *gid);
+void verbs_sender_virtual(const struct verbs_port *own, uint32_t *number, uint16_t *lid, union ibv_gid *gid);
 void verbs_gid_virtual(union ibv_gid *gid);
 /* The port of the queue pair that process @member has under that number, in the names that the program knows; @gid: as it is known now. 0: there is none. */
 int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, union ibv_gid *gid);
 /* 0: the address of nobody. */
 uint64_t verbs_gid_address(const union ibv_gid *gid);
 #define VERBS_NOBODY 0xfffffeu /* a queue pair number that no device gives */
-/* The address by which a peer is known: its LID, or a hash of its GID where LIDs are not used. */
-uint64_t verbs_address(const struct ibv_ah_attr *ah);
+uint64_t verbs_lid_address(const union ibv_gid *in_subnet, uint16_t lid);
+/* The address by which a peer is known: its LID and subnet (that of @own port), or a hash of its GID where LIDs are not used. */
+uint64_t verbs_address(const struct verbs_port *own, const struct ibv_ah_attr *ah);
+uint64_t verbs_qp_address(const struct shadow_qp *qp); /* of its peer */
+uint64_t verbs_ah_address(const struct shadow_ah *ah);
 /* Ditto, of our own port; 0: the port has no such GID. */
 uint64_t verbs_port_address(const struct verbs_port *p, unsigned int gid_index);
+/* The first of these: what the port itself is known by. */
+uint64_t verbs_port_first(const struct verbs_port *p);
 const struct verbs_port *verbs_qp_port(const struct shadow_qp *qp);
 int verbs_fabric_publish(void); /* restart, RECREATE: this process's names */
 int verbs_fabric_learn(void);	/* restart, RECONNECT: everybody's */

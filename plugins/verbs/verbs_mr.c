@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Memory regions. A restart registers the same address, length and access again; the keys that the program knows stay, and
- * verbs_fabric.c translates them. A region registered after a restart is told with the device's own keys: so these must be
+ * verbs_fabric_keys.c translates them. A region registered after a restart is told with the device's own keys: so these must be
  * none that the program knows already, and are drawn again if they are.
  */
 #include "plugins/verbs/verbs_internal.h"

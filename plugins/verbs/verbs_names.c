@@ -67,7 +67,7 @@ static int port_learn(const struct port_name *name, uint32_t member)
 {
 	struct port_name *kept = fermata_alloc(sizeof(*kept));
 	const struct verbs_owner nobody = { 0 }, owner = { member, 0 };
-	uint64_t real = name->address >> 63 ? verbs_gid_address(&name->gid) : name->lid;
+	uint64_t real = name->address >> 63 ? verbs_gid_address(&name->gid) : verbs_lid_address(&name->gid, name->lid);
 	int r, again = real_is_known(real, name);
 
 	if (!kept)
@@ -79,7 +79,7 @@ static int port_learn(const struct port_name *name, uint32_t member)
 	if (!r)
 		r = table_add(&verbs_real_ports, real, (uintptr_t)kept, 0, nobody);
 	if (!r && name->lid && !name->virtual_lid) /* a LID that the program never had */
-		r = table_add(&verbs_real_ports, name->lid, (uintptr_t)kept, 0, nobody);
+		r = table_add(&verbs_real_ports, verbs_lid_address(&name->gid, name->lid), (uintptr_t)kept, 0, nobody);
 	return r;
 }
 

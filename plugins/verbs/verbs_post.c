@@ -98,7 +98,7 @@ void verbs_remote_real(const struct shadow_qp *qp, struct ibv_send_wr *wr)
 	struct verbs_owner peer = qp->peer_owner;
 
 	if (qp->sq.translate & VERBS_TRANSLATE_XRC)
-		wr->qp_type.xrc.remote_srqn = verbs_srqn_real(wr->qp_type.xrc.remote_srqn, verbs_address(&qp->attr.ah_attr), &peer);
+		wr->qp_type.xrc.remote_srqn = verbs_srqn_real(wr->qp_type.xrc.remote_srqn, verbs_qp_address(qp), &peer);
 	switch (wr->opcode) {
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
@@ -131,7 +131,7 @@ void verbs_ud_real(struct ibv_send_wr *wr)
 	wr->wr.ud.ah = ah->real;
 	if (!verbs_moved)
 		return;
-	wr->wr.ud.remote_qpn = verbs_qpn_real(wr->wr.ud.remote_qpn, verbs_address(&ah->attr), &member);
+	wr->wr.ud.remote_qpn = verbs_qpn_real(wr->wr.ud.remote_qpn, verbs_ah_address(ah), &member);
 	if (unlikely(ah->more))
 		wr->wr.ud.ah = verbs_ah_to(ah, member);
 }

@@ -7,16 +7,23 @@
 #include "plugins/verbs/verbs_keys.h"
 #include "plugins/verbs/verbs_table.h"
 
-/* What nobody else has: a GID, but on a fabric without. 0: no port of it has a name now. */
-static uint64_t device_name(const struct shadow_device *d)
+/* A port of this life; 0: it has no address now. */
+static uint64_t home_of(const struct verbs_port *p)
 {
-	uint64_t name = 0;
+	uint64_t home = verbs_lid_address(&p->real_gid[0], p->real_lid);
 
-	for (unsigned int i = 1; !name && i <= d->ports; i++) {
-		name = verbs_gid_address(&d->port[i].real_gid[0]);
-		name = name ? name : d->port[i].real_lid;
-	}
-	return name;
+	for (unsigned int g = 0; !home && g < VERBS_GIDS; g++)
+		home = verbs_gid_address(&p->real_gid[g]);
+	return home;
+}
+
+static uint64_t device_of(const struct shadow_device *d)
+{
+	uint64_t first = 0;
+
+	for (unsigned int i = 1; !first && i <= d->ports; i++)
+		first = home_of(&d->port[i]);
+	return first;
 }
 
 static struct verbs_owner owner_of(const struct shadow_context *c)
@@ -31,9 +38,9 @@ static int publish_ports(const struct shadow_device *d)
 	for (unsigned int i = 1; !r && i <= d->ports; i++) {
 		const struct verbs_port *p = &d->port[i];
 		struct port_name name = { .lid = p->real_lid, .virtual_lid = p->virtual_lid, .gid = p->real_gid[0], .member = fermata_member(),
-					  .address = p->virtual_lid, .port = verbs_port_address(p, 0),
-					  .home = p->real_lid ? p->real_lid : verbs_gid_address(&p->real_gid[0]), .device = device_name(d) };
+					  .port = verbs_port_first(p), .home = home_of(p), .device = device_of(d) };
 
+		name.address = p->virtual_lid ? name.port : 0;
 		if (name.address)
 			r = fermata_job_publish(NAME_PORT, sizeof(NAME_PORT), &name, sizeof(name));
 		for (unsigned int g = 0; !r && g < VERBS_GIDS; g++) {
@@ -67,14 +74,9 @@ static int publish_qps(const struct shadow_context *c)
 	struct shadow_qp *qp;
 	int r = 0;
 
-	list_each(qp, &c->qps, link) {
-		unsigned int gid = qp->attr_mask & IBV_QP_AV ? qp->attr.ah_attr.grh.sgid_index : 0;
-		const struct verbs_port *port = verbs_qp_port(qp);
-
+	list_each(qp, &c->qps, link)
 		if (!r && !qp->opened)
-			r = number_publish(NAME_QP, sizeof(NAME_QP), &chunk, qp->pub.qp_num, qp->real->qp_num,
-					   verbs_port_address(port, port->virtual_lid ? 0 : gid));
-	}
+			r = number_publish(NAME_QP, sizeof(NAME_QP), &chunk, qp->pub.qp_num, qp->real->qp_num, verbs_port_first(verbs_qp_port(qp)));
 	return !r && chunk.count ? fermata_job_publish(NAME_QP, sizeof(NAME_QP), &chunk, sizeof(chunk)) : r;
 }
 
@@ -91,7 +93,7 @@ static int publish_srqs(const struct shadow_context *c)
 			continue;
 		r = r ? r : -verbs_srq_number(srq, &real);
 		for (unsigned int port = 1; !r && port <= c->device->ports; port++)
-			r = number_publish(NAME_SRQ, sizeof(NAME_SRQ), &chunk, srq->number, real, verbs_port_address(&c->device->port[port], 0));
+			r = number_publish(NAME_SRQ, sizeof(NAME_SRQ), &chunk, srq->number, real, verbs_port_first(&c->device->port[port]));
 	}
 	return !r && chunk.count ? fermata_job_publish(NAME_SRQ, sizeof(NAME_SRQ), &chunk, sizeof(chunk)) : r;
 }
@@ -111,7 +113,7 @@ static int key_publish(const char *name, size_t len, struct mr_chunk *chunk, uin
 
 static int publish_keys(const struct shadow_context *c)
 {
-	struct mr_chunk chunk = { .owner = owner_of(c), .device = device_name(c->device) };
+	struct mr_chunk chunk = { .owner = owner_of(c), .device = device_of(c->device) };
 	struct shadow_mr *mr;
 	struct shadow_mw *mw;
 	int r = 0;

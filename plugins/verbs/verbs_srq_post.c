@@ -140,7 +140,7 @@ int verbs_srq_complete(struct ibv_wc *wc)
 		wc->qp_num = qp->pub.qp_num;
 		qp->received += wc->status == IBV_WC_SUCCESS;
 	} else if (verbs_moved && srq->xrcd) { /* a target, which may be another process's */
-		wc->qp_num = verbs_qpn_virtual(wc->qp_num, verbs_port_address(&shadow_context(srq->pub.context)->device->port[1], 0));
+		wc->qp_num = verbs_qpn_virtual(wc->qp_num, verbs_port_first(&shadow_context(srq->pub.context)->device->port[1]));
 	}
 	verbs_lock_release(&srq->lock, held);
 	if (unlikely(wc->wc_flags & IBV_WC_WITH_INV))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The hash tables of the fabric's names, open addressing, read by the data path without a lock: they change at a restart only
- * (verbs_fabric.c). A key may stand for several entries. Keys of regions: verbs_keys.h.
+ * (verbs_names.c). A key may stand for several entries. Keys of regions: verbs_keys.h.
  */
 #pragma once
 
@@ -60,13 +60,18 @@ _Static_assert(sizeof(struct qp_chunk) <= 1024 && sizeof(struct mr_chunk) <= 102
 struct port_name {
 	uint64_t address;
 	uint64_t port; /* the first of its addresses: those of a port have it in common */
-	uint64_t home; /* the port of this life: its LID, or its first GID's address */
-	uint64_t device; /* that it is of, in this life: the first address of any of its ports; 0: not known */
+	uint64_t home; /* the port of this life: the first of its addresses there */
+	uint64_t device; /* that it is of, in this life: the home of its first port that has one; 0: not known */
 	uint16_t lid;  /* 0: the port has none in this life, and is addressed by its GID */
 	uint16_t virtual_lid;
 	uint32_t member; /* who says so */
 	union ibv_gid gid, virtual_gid;
 };
+
+/* The port that process @member (0: whoever) has under that name, or NULL. */
+const struct port_name *verbs_port_of(uint64_t address, uint32_t member);
+/* Its port_name.device. */
+uint64_t verbs_device_of(uint64_t address, uint32_t member);
 
 static inline uint64_t verbs_owner_key(struct verbs_owner owner)
 {

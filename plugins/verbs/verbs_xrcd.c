@@ -111,7 +111,7 @@ static int number_find(const struct shadow_qp *qp, uint32_t *ret)
 	const struct verbs_port *port = &shadow_context(qp->pub.context)->device->port[1];
 
 	*ret = qp->pub.qp_num;
-	return verbs_moved && verbs_qpn_find(qp->pub.qp_num, verbs_port_address(port, 0), ret);
+	return verbs_moved && verbs_qpn_find(qp->pub.qp_num, verbs_port_first(port), ret);
 }
 
 static struct ibv_qp *open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr)

@@ -30,9 +30,9 @@ static void publish_port(uint16_t lid, uint8_t last)
 	assert_int_equal(fermata_job_publish("verbs/port", sizeof("verbs/port"), &name, sizeof(name)), 0);
 }
 
-static void publish_qp(uint32_t member, uint32_t real, uint16_t lid)
+static void publish_qp(uint32_t member, uint32_t real, uint64_t port)
 {
-	struct qp_chunk chunk = { .owner = { member, 1 }, .count = 1, .qp = { { NUMBER, real, lid } } };
+	struct qp_chunk chunk = { .owner = { member, 1 }, .count = 1, .qp = { { NUMBER, real, port } } };
 
 	assert_int_equal(fermata_job_publish("verbs/qp", sizeof("verbs/qp"), &chunk, sizeof(chunk)), 0);
 }
@@ -152,9 +152,93 @@ static void test_keys_of_devices(void **state)
 	assert_int_equal(verbs_rkey_real(qp.peer_owner, qp.peer_device, ANOTHER), 0x2101);
 }
 
+static union ibv_gid gid_in(uint8_t subnet, uint8_t last)
+{
+	return (union ibv_gid){ .raw = { 0xfe, 0xc0, [7] = subnet, [8] = 2, [15] = last } };
+}
+
+static void learn(void)
+{
+	fermata_job_ask(NAME_PORT, sizeof(NAME_PORT));
+	fermata_job_ask(NAME_QP, sizeof(NAME_QP));
+	fake_host_barrier();
+	assert_int_equal(verbs_fabric_learn(), 0);
+}
+
+/* A host has a device in each of two subnets, with the same LID in both, and so has its peer. */
+static void test_subnets(void **state)
+{
+	struct verbs_port own[2] = { { .virtual_lid = 20 }, { .virtual_lid = 20 } }, there = { .virtual_lid = 21 };
+	uint32_t member;
+
+	fake_host_init(1);
+	for (uint8_t i = 0; i < 2; i++) {
+		struct port_name name = { .virtual_lid = 21, .lid = 31, .gid = gid_in(i, 9) };
+
+		own[i].virtual_gid[0] = own[i].real_gid[0] = gid_in(i, 1);
+		there.virtual_gid[0] = gid_in(i, 2);
+		name.address = name.port = verbs_port_first(&there);
+		name.home = name.device = 0x91u + i;
+		name.lid = (uint16_t)(31 + i);
+		name.virtual_lid = (uint16_t)(21 + i); /* as a third subnet's would be, so that it is seen which is told */
+		assert_int_equal(fermata_job_publish(NAME_PORT, sizeof(NAME_PORT), &name, sizeof(name)), 0);
+		publish_qp(101, 0x5000u + i, name.port);
+	}
+	learn();
+	for (uint8_t i = 0; i < 2; i++) {
+		struct ibv_ah_attr ah = { .dlid = 21 };
+
+		assert_int_equal(verbs_qpn_real(NUMBER, verbs_address(&own[i], &ah), &member), 0x5000 + i);
+		verbs_ah_real(&own[i], &ah, 0);
+		assert_int_equal(ah.dlid, 31 + i);
+		assert_int_equal(verbs_lid_virtual(&own[i].real_gid[0], (uint16_t)(31 + i)), 21 + i);
+		assert_int_equal(verbs_lid_virtual(&own[!i].real_gid[0], (uint16_t)(31 + i)), 31 + i);
+	}
+}
+
+static void publish_gid(uint8_t host, uint8_t index, uint64_t device)
+{
+	struct port_name name = { .gid = gid_in(host, (uint8_t)(16 + index)), .virtual_gid = gid_in(host, index), .home = device, .device = device };
+	const union ibv_gid first = gid_in(host, 1);
+
+	name.address = verbs_gid_address(&name.virtual_gid);
+	name.port = verbs_gid_address(&first);
+	assert_int_equal(fermata_job_publish(NAME_PORT, sizeof(NAME_PORT), &name, sizeof(name)), 0);
+	if (index == 1)
+		publish_qp(101u + host, 0x5000u + host, name.port);
+}
+
+/* Whose a number is, is told by any of the addresses of the port, or of the device; a number that a host has not told is none of the others'. */
+static void test_same_number_of_many(void **state)
+{
+	union ibv_gid gid;
+	uint32_t member;
+
+	fake_host_init(1);
+	for (uint8_t host = 0; host < 3; host++)
+		for (uint8_t index = 1; index < 4; index++)
+			publish_gid(host, index, 0x91u + host);
+	publish_gid(4, 7, 0x91u + 2); /* the third's other port, */
+	publish_gid(5, 7, 0x99u);     /* and who has nothing of that number */
+	learn();
+	for (uint8_t host = 0; host < 3; host++)
+		for (uint8_t index = 1; index < 4; index++) {
+			gid = gid_in(host, index);
+			assert_int_equal(verbs_qpn_real(NUMBER, verbs_gid_address(&gid), &member), 0x5000 + host);
+			assert_int_equal(member, 101 + host);
+		}
+	gid = gid_in(4, 7);
+	assert_int_equal(verbs_qpn_real(NUMBER, verbs_gid_address(&gid), &member), 0x5002);
+	gid = gid_in(5, 7);
+	assert_int_equal(verbs_qpn_real(NUMBER, verbs_gid_address(&gid), &member), NUMBER);
+	gid = gid_in(6, 7);
+	assert_int_equal(verbs_qpn_real(NUMBER, verbs_gid_address(&gid), &member), NUMBER);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number), cmocka_unit_test(test_one_name), cmocka_unit_test(test_keys_of_devices) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number), cmocka_unit_test(test_one_name), cmocka_unit_test(test_subnets),
+					     cmocka_unit_test(test_same_number_of_many), cmocka_unit_test(test_keys_of_devices) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
