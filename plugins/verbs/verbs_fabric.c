@@ -129,6 +129,15 @@ uint64_t verbs_device_of(uint64_t address, uint32_t member)
 	return name ? name->device : 0;
 }
 
+uint64_t verbs_device_now(const struct shadow_device *d)
+{
+	uint64_t device = 0;
+
+	for (unsigned int i = 1; !device && i <= d->ports; i++)
+		device = verbs_device_of(verbs_port_first(&d->port[i]), verbs_self);
+	return device;
+}
+
 static void gid_real(union ibv_gid *gid, uint32_t member)
 {
 	const struct port_name *name = verbs_port_of(verbs_gid_address(gid), member);

@@ -2,25 +2,17 @@
 /* Names of the fabric: verbs_fabric.c. Used only when verbs_moved. */
 #pragma once
 
+#include "plugins/verbs/verbs_draws.h"
 #include "plugins/verbs/verbs_shadow.h"
 
 uint32_t verbs_lkey_real(const struct shadow_context *c, uint32_t key);
 /* @peer: whose key it is; where that is not known (member 0), a key of that device, if that is (not 0). */
 uint32_t verbs_rkey_real(struct verbs_owner peer, uint64_t device, uint32_t key);
-/* A key, a queue pair number that the program (or, for numbers, a peer) knows by its old name. */
+/* Whether a key, a number that the device gives now is one of before, for who is told it. */
 int verbs_key_is_ambiguous(uint32_t rkey); /* several owners had it */
-enum key_known { KEY_NEW, KEY_OTHERS, KEY_OWN };
-enum key_known verbs_key_known(uint32_t lkey, uint32_t rkey);
-int verbs_qpn_known(uint32_t qpn);
-enum key_known verbs_window_known(uint32_t rkey);
-/*
- * Of a key that was drawn for the @drawn-th time, @most at most: whether to draw again. One that this process had for another thing peers may use for that. One that
- * another process had would be taken for that where it is not known whose queue pair it is used with (one made since); where keys crowd so that none else is found, that is how it is.
- */
-static inline int verbs_key_is_bad(enum key_known known, int drawn, int most)
-{
-	return known == KEY_OWN || (known == KEY_OTHERS && drawn < most / 2);
-}
+enum name_known verbs_key_known(const struct shadow_context *c, uint32_t lkey, uint32_t rkey);
+enum name_known verbs_qpn_known(const struct shadow_device *d, uint32_t qpn);
+enum name_known verbs_window_known(const struct shadow_context *c, uint32_t rkey);
 void verbs_key_remove(const struct shadow_context *c, uint32_t lkey);
 /*
  * Turns the address and number that the program named into those of this life. A number that nobody has published is the
@@ -36,6 +28,8 @@ int verbs_homes(uint64_t address, uint32_t *members, unsigned int room);
 
 /* Where the GID is in this life that the program has at @index; 0 if it has no such one. */
 unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index);
+/* The device, as port_name.device says it; 0: nobody has told others of it. */
+uint64_t verbs_device_now(const struct shadow_device *d);
 const struct verbs_port *verbs_port_at(struct ibv_context *context, unsigned int number);
 void verbs_gid_real(union ibv_gid *gid);
 /* The number of the queue pair that the program knows as @qpn at that address, and back; unknown ones stay. */
@@ -43,7 +37,7 @@ uint32_t verbs_qpn_real(uint32_t qpn, uint64_t address, uint32_t *ret_member); /
 int verbs_qpn_find(uint32_t qpn, uint64_t address, uint32_t *ret_real); /* 1: it has been published */
 /* The same of shared receive queues of extended connections; *ret_owner: whose it is, if that is known. */
 uint32_t verbs_srqn_real(uint32_t number, uint64_t address, struct verbs_owner *ret_owner);
-int verbs_srqn_known(uint32_t number);
+enum name_known verbs_srqn_known(const struct shadow_device *d, uint32_t number);
 uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address);
 uint16_t verbs_lid_virtual(const union ibv_gid *in_subnet, uint16_t lid); /* @in_subnet: any GID of it, of this life */
 /*

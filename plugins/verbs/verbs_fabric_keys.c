@@ -96,36 +96,42 @@ int verbs_key_is_ambiguous(uint32_t key)
 	return owners > 1;
 }
 
-static enum key_known whose(uint32_t member, enum key_known known)
+static enum name_known owner_known(const struct shadow_context *c, struct verbs_owner owner)
 {
-	return member == verbs_self ? KEY_OWN : known == KEY_OWN ? known : KEY_OTHERS;
+	if (owner.member == verbs_self && owner.context == c->number)
+		return NAME_OWN;
+	return owner_at(owner, verbs_device_now(c->device)) ? NAME_OTHERS : NAME_NEW;
 }
 
-enum key_known verbs_key_known(uint32_t lkey, uint32_t rkey)
+static enum name_known worse(enum name_known a, enum name_known b)
 {
-	enum key_known known = KEY_NEW;
-	struct key_entry *found;
-	struct entry *e;
+	return a > b ? a : b;
+}
 
-	keys_each(found, verbs_lkeys, lkey)
-		return KEY_OWN;
+enum name_known verbs_key_known(const struct shadow_context *c, uint32_t lkey, uint32_t rkey)
+{
+	enum name_known known = NAME_NEW;
+	struct key_entry *e;
+	struct entry *w;
+
+	keys_each(e, verbs_lkeys, lkey)
+		if (e->owner.context == c->number)
+			return NAME_OWN;
 	if (!rkey) /* no key: what rxe gives a region that nobody else may reach */
-		return KEY_NEW;
-	keys_each(found, verbs_rkeys, rkey)
-		known = whose(found->owner.member, known);
-	table_each(e, verbs_windows, rkey >> 8)
-		known = whose(e->owner.member, known);
+		return NAME_NEW;
+	keys_each(e, verbs_rkeys, rkey)
+		known = worse(known, owner_known(c, e->owner));
+	table_each(w, verbs_windows, rkey >> 8)
+		known = worse(known, owner_known(c, w->owner));
 	return known;
 }
 
-enum key_known verbs_window_known(uint32_t rkey)
+enum name_known verbs_window_known(const struct shadow_context *c, uint32_t rkey)
 {
-	enum key_known known = KEY_NEW, one;
+	enum name_known known = NAME_NEW;
 
-	for (uint32_t low = 0; low < 256; low++) {
-		one = verbs_key_known(0, (rkey & ~0xffu) | low);
-		known = one > known ? one : known;
-	}
+	for (uint32_t low = 0; low < 256; low++)
+		known = worse(known, verbs_key_known(c, 0, (rkey & ~0xffu) | low));
 	return known;
 }
 

@@ -6,15 +6,33 @@
 #include "plugins/verbs/verbs_internal.h"
 #include "plugins/verbs/verbs_table.h"
 
-int verbs_qpn_known(uint32_t qpn)
+/* Would one of @d with this number be taken for that of @e: of the same device now, or of a port that has the name of one of its? */
+static int is_taken_for(const struct shadow_device *d, uint64_t device, const struct entry *e)
+{
+	if (!device || verbs_device_of(e->address, e->owner.member) == device)
+		return 1;
+	for (unsigned int i = 1; i <= d->ports; i++)
+		if (e->address == verbs_port_first(&d->port[i]))
+			return 1;
+	return 0;
+}
+
+static enum name_known number_known(const struct shadow_device *d, struct table *t, uint32_t number)
 {
 	struct entry *e;
 
-	table_each(e, verbs_qpns, qpn)
-		return 1;
-	table_each(e, verbs_real_qpns, qpn) /* the old one that had it may be gone, but is still looked up by it */
-		return 1;
-	return 0;
+	table_each(e, t, number)
+		if (is_taken_for(d, verbs_device_now(d), e))
+			return NAME_OWN;
+	return NAME_NEW;
+}
+
+enum name_known verbs_qpn_known(const struct shadow_device *d, uint32_t qpn)
+{
+	enum name_known known = number_known(d, verbs_qpns, qpn);
+
+	/* the old one that had it may be gone, but is still looked up by it */
+	return known == NAME_NEW ? number_known(d, verbs_real_qpns, qpn) : known;
 }
 
 /* Which of those with a number is meant: that of a port, or else of another port of its device, where nobody had said yet which it is to use. */
@@ -82,13 +100,9 @@ uint32_t verbs_srqn_real(uint32_t number, uint64_t address, struct verbs_owner *
 	return e ? (uint32_t)e->value : number;
 }
 
-int verbs_srqn_known(uint32_t number)
+enum name_known verbs_srqn_known(const struct shadow_device *d, uint32_t number)
 {
-	struct entry *e;
-
-	table_each(e, verbs_srqns, number)
-		return 1;
-	return 0;
+	return number_known(d, verbs_srqns, number);
 }
 
 uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address)

@@ -6,7 +6,7 @@
  */
 #include "plugins/verbs/verbs_internal.h"
 
-#define MR_DRAWS 64
+#define MR_DRAWS 64 /* of a change of a region, where none can be held */
 
 static _Atomic int any_iova; /* a region has an address of its own, or starts at 0 */
 
@@ -28,25 +28,22 @@ static struct ibv_mr *real_register(struct ibv_pd *pd, void *addr, size_t length
 	return b->ibv_reg_mr ? b->ibv_reg_mr(pd, addr, length, (int)access) : verbs_unsupported();
 }
 
-/* Registers until the keys are new to the program; what was drawn in vain is given back. */
+static int deregister(void *real)
+{
+	return verbs_backend.ibv_dereg_mr(real);
+}
+
+/* One whose keys are none that the program, or a peer, may still know for another. */
 static struct ibv_mr *register_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access,
 				   enum mr_kind kind)
 {
-	struct ibv_mr *drawn[MR_DRAWS], *mr = NULL;
-	int n = 0;
+	struct verbs_draws draws = { 0 };
+	struct ibv_mr *mr;
 
-	while (n < MR_DRAWS) {
-		mr = real_register(pd, addr, length, iova, access, kind);
-		if (!mr || !verbs_moved || !verbs_key_is_bad(verbs_key_known(mr->lkey, mr->rkey), n, MR_DRAWS))
-			break;
-		drawn[n++] = mr;
-		mr = NULL;
-	}
-	if (!mr && n == MR_DRAWS)
-		errno = ENOMEM;
-	while (n)
-		verbs_backend.ibv_dereg_mr(drawn[--n]);
-	return mr;
+	do
+		mr = real_register(shadow_pd(pd)->real, addr, length, iova, access, kind);
+	while (mr && verbs_moved && verbs_draws_hold(&draws, verbs_key_known(shadow_context(pd->context), mr->lkey, mr->rkey), mr));
+	return verbs_draws_end(&draws, mr, deregister);
 }
 
 /* @dm: the region lies there, from @iova on. */
@@ -63,7 +60,7 @@ static struct ibv_mr *mr_register(struct ibv_pd *p, void *addr, size_t length, u
 	else if (dm)
 		mr->real = verbs_reg_dm_mr(pd->real, dm, iova, length, access);
 	else
-		mr->real = register_new(pd->real, addr, length, iova, access, kind);
+		mr->real = register_new(p, addr, length, iova, access, kind);
 	if (mr && mr->real) {
 		mr->pub = *mr->real;
 		mr->pub.context = p->context;
@@ -163,12 +160,13 @@ static void mr_take(struct shadow_mr *m, int flags, struct ibv_pd *pd, void *add
 static int real_rereg(struct shadow_mr *m, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	uint32_t lkey = m->real->lkey, rkey = m->real->rkey;
-	int r, draws = 0;
+	uint32_t draws = 0;
+	int r;
 
 	do
 		r = verbs_backend.ibv_rereg_mr(m->real, flags, pd ? shadow_pd(pd)->real : NULL, addr, length, access);
 	while (!r && verbs_moved && (m->real->lkey != lkey || m->real->rkey != rkey) &&
-	       verbs_key_is_bad(verbs_key_known(m->real->lkey, m->real->rkey), draws, MR_DRAWS) && ++draws < MR_DRAWS);
+	       verbs_name_is_bad(verbs_key_known(shadow_context(m->pub.context), m->real->lkey, m->real->rkey), draws) && ++draws < MR_DRAWS);
 	if (r || (m->real->lkey == lkey && m->real->rkey == rkey))
 		return r;
 	if (verbs_moved)

@@ -17,7 +17,6 @@
 #include "plugins/verbs/verbs_internal.h"
 
 #define BUCKETS 4096u
-#define MW_DRAWS 64
 
 static struct shadow_mw *by_key[BUCKETS], *by_real[BUCKETS];
 
@@ -96,28 +95,26 @@ uint32_t verbs_mw_own_real(struct ibv_context *context, uint32_t key)
 	return key;
 }
 
-/* A window whose keys are none that a peer may still have for another thing of this process. */
+static int dealloc(void *real)
+{
+	struct ibv_mw *mw = real;
+
+	return mw->context->ops.dealloc_mw(mw);
+}
+
+/* A window whose keys are none that a peer may still have for another thing. */
 static struct ibv_mw *alloc_new(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	struct ibv_mw *drawn[MW_DRAWS], *mw = NULL;
-	int n = 0;
+	struct ibv_pd *real = shadow_pd(pd)->real;
+	struct verbs_draws draws = { 0 };
+	struct ibv_mw *mw;
 
-	if (!pd->context->ops.alloc_mw)
+	if (!real->context->ops.alloc_mw)
 		return verbs_unsupported();
-	while (n < MW_DRAWS) {
-		mw = pd->context->ops.alloc_mw(pd, type);
-		if (!mw || !verbs_moved || !verbs_key_is_bad(verbs_window_known(mw->rkey), n, MW_DRAWS))
-			break;
-		drawn[n++] = mw;
-		mw = NULL;
-	}
-	if (!mw && n == MW_DRAWS)
-		errno = ENOMEM;
-	while (n) {
-		n--;
-		drawn[n]->context->ops.dealloc_mw(drawn[n]);
-	}
-	return mw;
+	do
+		mw = real->context->ops.alloc_mw(real, type);
+	while (mw && verbs_moved && verbs_draws_hold(&draws, verbs_window_known(shadow_context(pd->context), mw->rkey), mw));
+	return verbs_draws_end(&draws, mw, dealloc);
 }
 
 struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
@@ -129,7 +126,7 @@ struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	if (!mw)
 		errno = ENOMEM;
 	else
-		mw->real = alloc_new(shadow_pd(pd)->real, type);
+		mw->real = alloc_new(pd, type);
 	if (mw && mw->real) {
 		mw->key = mw->real->rkey;
 		mw->pub = (struct ibv_mw){ .context = pd->context, .pd = pd, .rkey = mw->key, .handle = mw->real->handle, .type = type };

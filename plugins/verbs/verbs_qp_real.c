@@ -62,19 +62,22 @@ static struct ibv_qp *real_create(struct shadow_qp *qp, struct ibv_qp_cap *cap)
 	return real;
 }
 
-/* Draws until the number is none that a peer may still know for another queue pair. */
+static int destroy(void *real)
+{
+	return verbs_backend.ibv_destroy_qp(real);
+}
+
+/* One whose number is none that a peer may still know for another queue pair. */
 struct ibv_qp *verbs_qp_create_new(struct shadow_qp *qp, struct ibv_qp_cap *cap)
 {
-	struct ibv_qp *real = real_create(qp, cap), *drawn[64];
-	unsigned int n = 0;
+	const struct shadow_device *d = shadow_context(qp->pub.context)->device;
+	struct verbs_draws draws = { 0 };
+	struct ibv_qp *real;
 
-	while (real && verbs_moved && verbs_qpn_known(real->qp_num) && n < ARRAY_SIZE(drawn)) {
-		drawn[n++] = real;
+	do
 		real = real_create(qp, cap);
-	}
-	while (n)
-		verbs_backend.ibv_destroy_qp(drawn[--n]);
-	return real;
+	while (real && verbs_moved && verbs_draws_hold(&draws, verbs_qpn_known(d, real->qp_num), real));
+	return verbs_draws_end(&draws, real, destroy);
 }
 
 /*

@@ -88,22 +88,23 @@ int verbs_srq_number(const struct shadow_srq *srq, uint32_t *ret)
 	return VERBS_DEVICE(real_number(srq->real, ret));
 }
 
-/* One whose number is none that a peer may still know for another queue: as verbs_qp_create_new. */
-static struct ibv_srq *create_new(struct shadow_srq *srq, struct ibv_context *real, struct ibv_srq_init_attr_ex *init)
+static int destroy(void *real)
 {
-	struct ibv_srq_init_attr_ex x = *init;
-	struct ibv_srq *drawn[64];
-	unsigned int n = 0;
+	return verbs_backend.ibv_destroy_srq(real);
+}
 
-	srq->real = real_create(srq, real, &x);
-	while (srq->real && srq->xrcd && !verbs_srq_number(srq, &srq->number) && verbs_moved && verbs_srqn_known(srq->number) &&
-	       n < ARRAY_SIZE(drawn)) {
-		drawn[n++] = srq->real;
+/* One whose number is none that a peer may still know for another queue. */
+static struct ibv_srq *create_new(struct shadow_srq *srq, const struct shadow_context *c, struct ibv_srq_init_attr_ex *init)
+{
+	struct ibv_srq_init_attr_ex x;
+	struct verbs_draws draws = { 0 };
+
+	do {
 		x = *init;
-		srq->real = real_create(srq, real, &x);
-	}
-	while (n)
-		verbs_backend.ibv_destroy_srq(drawn[--n]);
+		srq->real = real_create(srq, c->real, &x);
+	} while (srq->real && srq->xrcd && !verbs_srq_number(srq, &srq->number) && verbs_moved &&
+		 verbs_draws_hold(&draws, verbs_srqn_known(c->device, srq->number), srq->real));
+	srq->real = verbs_draws_end(&draws, srq->real, destroy);
 	*init = x;
 	return srq->real;
 }
@@ -120,7 +121,7 @@ static int srq_init(struct shadow_srq *srq, struct ibv_context *context, struct 
 		srq->cq = attr->cq;
 	}
 	srq->special = init.comp_mask != IBV_SRQ_INIT_ATTR_PD && !srq->xrcd;
-	if (!create_new(srq, shadow_context(context)->real, &init))
+	if (!create_new(srq, shadow_context(context), &init))
 		return -errno;
 	r = verbs_srq_slots_make(srq, init.attr.max_wr, init.attr.max_sge);
 	if (!r)

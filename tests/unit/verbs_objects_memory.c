@@ -73,7 +73,7 @@ static void rereg_check(void)
 	through_region(8192 + 64);
 	die_unless(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, e.buf + 16384, 64, 0));
 	die_unless(mr->addr == e.buf + 16384 && mr->length == 64);
-	die_unless(mr->rkey == rkey || !verbs_key_known(mr->lkey, mr->rkey));
+	die_unless(mr->rkey == rkey || !verbs_key_known(shadow_context(mr->context), mr->lkey, mr->rkey));
 	through_region(16384);
 	send_works();
 }

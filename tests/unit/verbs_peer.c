@@ -211,6 +211,7 @@ static void publish_gid(uint8_t host, uint8_t index, uint64_t device)
 /* Whose a number is, is told by any of the addresses of the port, or of the device; a number that a host has not told is none of the others'. */
 static void test_same_number_of_many(void **state)
 {
+	struct shadow_device device = { .ports = 1 };
 	union ibv_gid gid;
 	uint32_t member;
 
@@ -233,6 +234,16 @@ static void test_same_number_of_many(void **state)
 	assert_int_equal(verbs_qpn_real(NUMBER, verbs_gid_address(&gid), &member), NUMBER);
 	gid = gid_in(6, 7);
 	assert_int_equal(verbs_qpn_real(NUMBER, verbs_gid_address(&gid), &member), NUMBER);
+	/* so it is free for what these hosts make now; but where nobody knows the port yet, none is that anybody has */
+	device.port[1].virtual_gid[0] = gid_in(5, 7);
+	assert_int_equal(verbs_qpn_known(&device, NUMBER), NAME_NEW);
+	device.port[1].virtual_gid[0] = gid_in(4, 7);
+	assert_int_equal(verbs_qpn_known(&device, NUMBER), NAME_OWN);
+	assert_int_equal(verbs_qpn_known(&device, 0x5002), NAME_OWN); /* as a sender's */
+	assert_int_equal(verbs_qpn_known(&device, 0x5001), NAME_NEW);
+	device.port[1].virtual_gid[0] = gid_in(6, 7);
+	assert_int_equal(verbs_qpn_known(&device, NUMBER), NAME_OWN);
+	assert_int_equal(verbs_qpn_known(&device, NUMBER + 1), NAME_NEW);
 }
 
 int main(void)

@@ -32,7 +32,7 @@ static int one_sided(int sock)
 	/* a region that is made now is used under its own keys, by both */
 	more = e.buf + SIZE / 2;
 	late = ibv_reg_mr(e.pd, more, 4096, ALL_ACCESS);
-	die_unless(late && late->lkey == shadow_mr(late)->real->lkey && !verbs_key_known(late->lkey, late->rkey));
+	die_unless(late && late->lkey == shadow_mr(late)->real->lkey && !verbs_key_known(shadow_context(e.ctx), late->lkey, late->rkey));
 	meet(sock);
 	fill(more, 4096, 3);
 	die_unless(write(sock, &late->rkey, sizeof(late->rkey)) == sizeof(late->rkey));
@@ -87,9 +87,9 @@ static int keys_of_others(int sock)
 	pair_restart();
 	keys_of_other(2);
 	for (uint32_t i = 0; i < CROWD / 2; i++)
-		die_unless(verbs_key_known(0, key_next()) == KEY_NEW);
+		die_unless(verbs_key_known(shadow_context(e.ctx), 0, key_next()) == NAME_NEW);
 	keys_of_other(1);
-	die_unless(verbs_key_known(0, key_next()) == KEY_OTHERS);
+	die_unless(verbs_key_known(shadow_context(e.ctx), 0, key_next()) == NAME_OTHERS);
 	meet(sock);
 	return pair_over();
 }
