@@ -105,19 +105,30 @@ static int learn_ports(void)
 	return r;
 }
 
-/* @back: by the names of this life; or NULL. */
+/* @back: by the names of this life, who has a use for that; or NULL. */
+static int learn_chunk(const struct qp_chunk *chunk, struct table **into, struct table **back)
+{
+	int r = 0;
+
+	if (!chunk->datagrams && chunk->owner.member != verbs_self)
+		back = NULL;
+	for (uint32_t q = 0; !r && q < chunk->count && q < ARRAY_SIZE(chunk->qp); q++) {
+		r = table_add(into, chunk->qp[q].virtual, chunk->qp[q].real, chunk->qp[q].address, chunk->owner);
+		if (!r && back)
+			r = table_add(back, chunk->qp[q].real, chunk->qp[q].virtual, chunk->qp[q].address, chunk->owner);
+	}
+	return r;
+}
+
 static int learn_numbers(const char *name, size_t name_len, struct table **into, struct table **back)
 {
 	const struct qp_chunk *chunk;
 	size_t len;
 	int r = 0;
 
-	for (unsigned int i = 0; (chunk = fermata_job_resolve(name, name_len, i, &len)); i++)
-		for (uint32_t q = 0; !r && len == sizeof(*chunk) && q < chunk->count && q < ARRAY_SIZE(chunk->qp); q++) {
-			r = table_add(into, chunk->qp[q].virtual, chunk->qp[q].real, chunk->qp[q].address, chunk->owner);
-			if (!r && back)
-				r = table_add(back, chunk->qp[q].real, chunk->qp[q].virtual, chunk->qp[q].address, chunk->owner);
-		}
+	for (unsigned int i = 0; !r && (chunk = fermata_job_resolve(name, name_len, i, &len)); i++)
+		if (len == sizeof(*chunk))
+			r = learn_chunk(chunk, into, back);
 	return r;
 }
 

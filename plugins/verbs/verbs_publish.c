@@ -68,14 +68,14 @@ static int number_publish(const char *name, size_t len, struct qp_chunk *chunk, 
 	return r;
 }
 
-static int publish_qps(const struct shadow_context *c)
+static int publish_qps(const struct shadow_context *c, int datagrams)
 {
-	struct qp_chunk chunk = { .owner = owner_of(c) };
+	struct qp_chunk chunk = { .owner = owner_of(c), .datagrams = (uint32_t)datagrams };
 	struct shadow_qp *qp;
 	int r = 0;
 
 	list_each(qp, &c->qps, link)
-		if (!r && !qp->opened)
+		if (!r && !qp->opened && (qp->pub.qp_type == IBV_QPT_UD) == datagrams)
 			r = number_publish(NAME_QP, sizeof(NAME_QP), &chunk, qp->pub.qp_num, qp->real->qp_num, verbs_port_first(verbs_qp_port(qp)));
 	return !r && chunk.count ? fermata_job_publish(NAME_QP, sizeof(NAME_QP), &chunk, sizeof(chunk)) : r;
 }
@@ -189,7 +189,9 @@ int verbs_fabric_publish(void)
 			r = publish_ports(d);
 	for_each_context(c) {
 		if (!r)
-			r = publish_qps(c);
+			r = publish_qps(c, 0);
+		if (!r)
+			r = publish_qps(c, 1);
 		if (!r)
 			r = publish_srqs(c);
 		if (!r)

@@ -25,7 +25,7 @@ extern struct table *verbs_qpns HIDDEN, *verbs_ports HIDDEN, *verbs_srqns HIDDEN
 extern struct table *verbs_windows HIDDEN;
 extern struct table *verbs_owners HIDDEN; /* who has keys -> which device they are of (port_name.device) */
 extern uint32_t verbs_self HIDDEN; /* our own number in the tables */
-/* By the names of this life; a port's is its LID or its GID's address. */
+/* By the names of this life; queue pairs that send datagrams, and our own. A port's is its LID or its GID's address. */
 extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 
 /* The names that a restart's processes tell each other by: verbs_publish.c, verbs_names.c. */
@@ -38,7 +38,8 @@ extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 /* The value of NAME_QP, and of NAME_SRQ. */
 struct qp_chunk {
 	struct verbs_owner owner;
-	uint32_t count, reserved;
+	uint32_t count;
+	uint32_t datagrams; /* of queue pairs that send such: who gets one is told its sender */
 	struct {
 		uint32_t virtual, real;
 		uint64_t address;

@@ -32,7 +32,7 @@ static void publish_port(uint16_t lid, uint8_t last)
 
 static void publish_qp(uint32_t member, uint32_t real, uint64_t port)
 {
-	struct qp_chunk chunk = { .owner = { member, 1 }, .count = 1, .qp = { { NUMBER, real, port } } };
+	struct qp_chunk chunk = { .owner = { member, 1 }, .count = 1, .datagrams = 1, .qp = { { NUMBER, real, port } } };
 
 	assert_int_equal(fermata_job_publish("verbs/qp", sizeof("verbs/qp"), &chunk, sizeof(chunk)), 0);
 }
