@@ -28,8 +28,8 @@ static void head_copy(struct ibv_context *context, const struct ibv_sge *sge, ui
 /* An address of our own port's; that of a group stays. */
 static void own_gid_virtual(const struct verbs_port *port, union ibv_gid *gid)
 {
-	for (unsigned int g = 0; g < VERBS_GIDS; g++)
-		if (!memcmp(gid, &port->real_gid[g], sizeof(*gid))) {
+	for (unsigned int g = 0; g < VERBS_GIDS && gid->raw[0] != 0xff; g++)
+		if (port->virtual_kind[g] && !memcmp(gid, &port->real_gid[verbs_gid_index_real(port, g)], sizeof(*gid))) {
 			*gid = port->virtual_gid[g];
 			return;
 		}

@@ -56,9 +56,17 @@ uint64_t verbs_lid_address(const union ibv_gid *in_subnet, uint16_t lid)
 	return (prefix * 0x9e3779b97f4a7c15ull >> 17) << 16 | lid;
 }
 
+/* Of a LID: which path it goes by. All ports of a subnet are given as many (InfiniBand Architecture Specification vol. 1, 7.11.1). */
+static uint16_t path_bits(uint8_t lmc)
+{
+	return (uint16_t)((1u << lmc) - 1);
+}
+
 uint64_t verbs_address(const struct verbs_port *own, const struct ibv_ah_attr *ah)
 {
-	return ah->dlid || !ah->is_global ? verbs_lid_address(&own->virtual_gid[0], ah->dlid) : verbs_gid_address(&ah->grh.dgid);
+	const uint16_t base = (uint16_t)(ah->dlid & ~path_bits(own->virtual_lmc));
+
+	return ah->dlid || !ah->is_global ? verbs_lid_address(&own->virtual_gid[0], base) : verbs_gid_address(&ah->grh.dgid);
 }
 
 uint64_t verbs_qp_address(const struct shadow_qp *qp)
@@ -178,27 +186,32 @@ int verbs_homes(uint64_t address, uint32_t *members, unsigned int room)
 	return (int)count;
 }
 
-unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index)
-{
-	return index < VERBS_GIDS && own->real_gid[index].global.interface_id ? index : 0;
-}
-
 /* A fabric with LIDs may become one without, and the other way round: what the port of this life has is what it is addressed by. */
 void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah, uint32_t member)
 {
 	const struct port_name *name = verbs_port_of(verbs_address(own, ah), member);
+	uint16_t path = ah->dlid & path_bits(own->virtual_lmc) & path_bits(own->real_lmc);
 
+	ah->src_path_bits &= (uint8_t)path_bits(own->real_lmc);
 	if (ah->is_global) {
 		gid_real(&ah->grh.dgid, member);
 		ah->grh.sgid_index = (uint8_t)verbs_gid_index_real(own, ah->grh.sgid_index);
 	}
 	if (!name)
 		return;
-	ah->dlid = name->lid;
+	ah->dlid = name->lid ? name->lid | path : 0;
 	if (!ah->dlid && !ah->is_global) {
 		ah->is_global = 1;
 		ah->grh = (struct ibv_global_route){ .dgid = name->gid, .hop_limit = 64 };
 	}
+}
+
+uint16_t verbs_path_take(const struct verbs_port *own, uint16_t *lid)
+{
+	uint16_t path = *lid & path_bits(own->real_lmc);
+
+	*lid = (uint16_t)(*lid - path);
+	return path & path_bits(own->virtual_lmc);
 }
 
 uint16_t verbs_lid_virtual(const union ibv_gid *in_subnet, uint16_t lid)

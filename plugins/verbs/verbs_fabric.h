@@ -39,6 +39,8 @@ int verbs_qpn_find(uint32_t qpn, uint64_t address, uint32_t *ret_real); /* 1: it
 uint32_t verbs_srqn_real(uint32_t number, uint64_t address, struct verbs_owner *ret_owner);
 enum name_known verbs_srqn_known(const struct shadow_device *d, uint32_t number);
 uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address);
+/* Takes out of a LID of this life the bits that tell the path; those that the program may know. */
+uint16_t verbs_path_take(const struct verbs_port *own, uint16_t *lid);
 uint16_t verbs_lid_virtual(const union ibv_gid *in_subnet, uint16_t lid); /* @in_subnet: any GID of it, of this life */
 /*
  * Who sent a datagram, in the names that the program knows; @gid: of its route header, or NULL. Hosts of before may be one now: their ports have the same

@@ -167,14 +167,16 @@ static int sender_is(const struct entry *e, uint16_t *lid, union ibv_gid *gid)
 
 void verbs_sender_virtual(const struct verbs_port *own, uint32_t *number, uint16_t *lid, union ibv_gid *gid)
 {
+	uint16_t path = verbs_path_take(own, lid);
 	struct entry *e;
 
 	table_each(e, verbs_real_qpns, *number)
 		if (sender_is(e, lid, gid)) {
 			*number = (uint32_t)e->value;
+			*lid |= path;
 			return;
 		}
-	*lid = verbs_lid_virtual(&own->real_gid[0], *lid);
+	*lid = verbs_lid_virtual(&own->real_gid[0], *lid) | path;
 	if (gid)
 		verbs_gid_virtual(gid);
 }

@@ -37,6 +37,10 @@ int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_
 /* The remote half of a request, for the device of this life. */
 void verbs_remote_real(const struct shadow_qp *qp, struct ibv_send_wr *wr);
 void verbs_ud_real(struct ibv_send_wr *wr);
+/* Ports: verbs_port.c. The names of this life, and if it was not @restarted the program's of ports that have none. In a device call. */
+int verbs_real_query_port(struct ibv_context *real, uint8_t port, struct ibv_port_attr *attr, size_t len);
+int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t len); /* as the program knows it */
+void verbs_ports_read(struct shadow_device *d, struct ibv_context *real, int restarted);
 /* Keys of scatter lists, for the device of this life. */
 void verbs_sges_real(struct ibv_context *context, struct ibv_sge *to, const struct ibv_sge *from, uint32_t n);
 /* Datagrams: verbs_datagram.c. The sender's names in @wc and in the receive of these pieces become those that the program knows. */

@@ -110,7 +110,7 @@ static int learn_chunk(const struct qp_chunk *chunk, struct table **into, struct
 {
 	int r = 0;
 
-	if (!chunk->datagrams && chunk->owner.member != verbs_self)
+	if (!chunk->seen && chunk->owner.member != verbs_self)
 		back = NULL;
 	for (uint32_t q = 0; !r && q < chunk->count && q < ARRAY_SIZE(chunk->qp); q++) {
 		r = table_add(into, chunk->qp[q].virtual, chunk->qp[q].real, chunk->qp[q].address, chunk->owner);

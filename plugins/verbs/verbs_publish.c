@@ -68,14 +68,19 @@ static int number_publish(const char *name, size_t len, struct qp_chunk *chunk, 
 	return r;
 }
 
-static int publish_qps(const struct shadow_context *c, int datagrams)
+static int is_seen(const struct shadow_qp *qp)
 {
-	struct qp_chunk chunk = { .owner = owner_of(c), .datagrams = (uint32_t)datagrams };
+	return qp->pub.qp_type == IBV_QPT_UD || qp->pub.qp_type == IBV_QPT_XRC_RECV;
+}
+
+static int publish_qps(const struct shadow_context *c, int seen)
+{
+	struct qp_chunk chunk = { .owner = owner_of(c), .seen = (uint32_t)seen };
 	struct shadow_qp *qp;
 	int r = 0;
 
 	list_each(qp, &c->qps, link)
-		if (!r && !qp->opened && (qp->pub.qp_type == IBV_QPT_UD) == datagrams)
+		if (!r && !qp->opened && is_seen(qp) == seen)
 			r = number_publish(NAME_QP, sizeof(NAME_QP), &chunk, qp->pub.qp_num, qp->real->qp_num, verbs_port_first(verbs_qp_port(qp)));
 	return !r && chunk.count ? fermata_job_publish(NAME_QP, sizeof(NAME_QP), &chunk, sizeof(chunk)) : r;
 }

@@ -16,7 +16,7 @@
 #include "plugins/verbs/verbs_ring.h"
 
 #define VERBS_PORTS 4 /* of a device, whose LID and GIDs are virtual; more pass as they are */
-#define VERBS_GIDS 16
+#define VERBS_GIDS 256 /* of a port: RoCE has some for each address of each VLAN */
 #define VERBS_MAX_SGE 64
 #define VERBS_CQ_ROOM 16 /* completions of our own that each completion queue has room for */
 
@@ -32,9 +32,11 @@ struct verbs_owner {
 
 struct verbs_port {
 	uint16_t virtual_lid, real_lid;
+	uint8_t virtual_lmc, real_lmc; /* how many low bits of a LID to the port tell the path */
 	uint8_t link_layer; /* what the program was told; so is the length of its table of GIDs */
 	int gid_count;
 	union ibv_gid virtual_gid[VERBS_GIDS], real_gid[VERBS_GIDS];
+	uint8_t virtual_kind[VERBS_GIDS], real_kind[VERBS_GIDS]; /* verbs_port.c; 0: there is none */
 };
 
 struct shadow_device {

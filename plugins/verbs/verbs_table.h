@@ -25,7 +25,7 @@ extern struct table *verbs_qpns HIDDEN, *verbs_ports HIDDEN, *verbs_srqns HIDDEN
 extern struct table *verbs_windows HIDDEN;
 extern struct table *verbs_owners HIDDEN; /* who has keys -> which device they are of (port_name.device) */
 extern uint32_t verbs_self HIDDEN; /* our own number in the tables */
-/* By the names of this life; queue pairs that send datagrams, and our own. A port's is its LID or its GID's address. */
+/* By the names of this life; queue pairs of others that completions name, and our own. A port's is its LID or its GID's address. */
 extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 
 /* The names that a restart's processes tell each other by: verbs_publish.c, verbs_names.c. */
@@ -39,7 +39,7 @@ extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 struct qp_chunk {
 	struct verbs_owner owner;
 	uint32_t count;
-	uint32_t datagrams; /* of queue pairs that send such: who gets one is told its sender */
+	uint32_t seen; /* of queue pairs whose numbers come to others in completions: who sends a datagram, and what can be opened by others (XRC) */
 	struct {
 		uint32_t virtual, real;
 		uint64_t address;

@@ -32,7 +32,7 @@ static void publish_port(uint16_t lid, uint8_t last)
 
 static void publish_qp(uint32_t member, uint32_t real, uint64_t port)
 {
-	struct qp_chunk chunk = { .owner = { member, 1 }, .count = 1, .datagrams = 1, .qp = { { NUMBER, real, port } } };
+	struct qp_chunk chunk = { .owner = { member, 1 }, .count = 1, .seen = 1, .qp = { { NUMBER, real, port } } };
 
 	assert_int_equal(fermata_job_publish("verbs/qp", sizeof("verbs/qp"), &chunk, sizeof(chunk)), 0);
 }
@@ -196,6 +196,46 @@ static void test_subnets(void **state)
 	}
 }
 
+/* The low bits of a LID tell the path only, of as many as this life's subnet has. */
+static void test_paths(void **state)
+{
+	struct verbs_port own = { .virtual_lmc = 3, .real_lmc = 1 };
+	struct port_name name = { .address = 24, .port = 24, .home = 34, .lid = 34, .virtual_lid = 24 };
+	struct ibv_ah_attr ah = { .dlid = 24 + 7, .src_path_bits = 6 };
+	uint32_t number = 1;
+	uint16_t lid = 35;
+
+	fake_host_init(1);
+	assert_int_equal(fermata_job_publish(NAME_PORT, sizeof(NAME_PORT), &name, sizeof(name)), 0);
+	learn();
+	assert_int_equal(verbs_address(&own, &ah), 24);
+	verbs_ah_real(&own, &ah, 0);
+	assert_int_equal(ah.dlid, 35);
+	assert_int_equal(ah.src_path_bits, 0);
+	verbs_sender_virtual(&own, &number, &lid, NULL);
+	assert_int_equal(lid, 25);
+	own.real_lmc = 0; /* a softer fabric's: all paths are one */
+	ah.dlid = 24 + 7;
+	verbs_ah_real(&own, &ah, 0);
+	assert_int_equal(ah.dlid, 34);
+}
+
+/* A place in the table of GIDs means the first of its kind in this life; where there is none, the same place, or the first. */
+static void test_kinds(void **state)
+{
+	const struct verbs_port own = { .virtual_kind = { 4, 7, 5, 8, 8, 6 }, .real_kind = { 4, 7, 6, 9, 5, 8, 8 } };
+
+	assert_int_equal(verbs_gid_index_real(&own, 0), 0);
+	assert_int_equal(verbs_gid_index_real(&own, 1), 1);
+	assert_int_equal(verbs_gid_index_real(&own, 2), 4);
+	assert_int_equal(verbs_gid_index_real(&own, 3), 5);
+	assert_int_equal(verbs_gid_index_real(&own, 5), 2);
+	assert_int_equal(verbs_gid_index_real(&(struct verbs_port){ .virtual_kind = { 1, 1 }, .real_kind = { 4, 7 } }, 1), 1);
+	assert_int_equal(verbs_gid_index_real(&(struct verbs_port){ .virtual_kind = { 1, 1, 1 }, .real_kind = { 4, 7 } }, 2), 0);
+	assert_int_equal(verbs_gid_index_real(&own, 6), 0);
+	assert_int_equal(verbs_gid_index_real(&own, VERBS_GIDS), 0);
+}
+
 static void publish_gid(uint8_t host, uint8_t index, uint64_t device)
 {
 	struct port_name name = { .gid = gid_in(host, (uint8_t)(16 + index)), .virtual_gid = gid_in(host, index), .home = device, .device = device };
@@ -248,7 +288,7 @@ static void test_same_number_of_many(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number), cmocka_unit_test(test_one_name), cmocka_unit_test(test_subnets),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number), cmocka_unit_test(test_one_name), cmocka_unit_test(test_subnets), cmocka_unit_test(test_paths), cmocka_unit_test(test_kinds),
 					     cmocka_unit_test(test_same_number_of_many), cmocka_unit_test(test_keys_of_devices) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The ports of a device: the virtual LID and GIDs that the program is told, and what is behind them in this life. What it was told first stays what it is told. In a job that
+ * has moved already it is told what the others were: what a port is called by one (rdma_cm, the sender of a datagram) is what its own process publishes at the next
+ * checkpoint.
+ *
+ * A GID is named by its place in the port's table, and what lies at a place differs from host to host (how many addresses they have, for RoCE: of which kinds). Both ends of a
+ * connection have to be of one kind, so a place of before means, in this life, the first one of its kind: verbs_gid_index_real.
+ */
+#include "plugins/verbs/verbs_internal.h"
+
+#define COMPAT_PORT_ATTR 48 /* bytes of the port attributes that the exported ibv_query_port may write */
+#define FAMILIES 3u
+#define ENTRIES_MAX 4096 /* of all ports' tables */
+
+int verbs_real_query_port(struct ibv_context *real, uint8_t port, struct ibv_port_attr *attr, size_t len)
+{
+	struct verbs_context *v = verbs_get_ctx_op(real, query_port);
+
+	if (v)
+		return v->query_port(real, port, attr, len);
+	if (!verbs_backend.ibv_query_port)
+		return EOPNOTSUPP;
+	memset(attr, 0, len);
+	return verbs_backend.ibv_query_port(real, port, (struct _compat_ibv_port_attr *)attr);
+}
+
+/* ---- what the ports are ---- */
+
+/* Kind of a GID: InfiniBand, RoCE v1 or v2, and whether it is of its link alone, an IPv4 address or another one; 0: there is none. */
+static uint8_t kind_of(const union ibv_gid *gid, uint32_t type)
+{
+	static const uint8_t ipv4[12] = { [10] = 0xff, [11] = 0xff };
+	uint32_t family = gid->raw[0] == 0xfe && gid->raw[1] == 0x80 ? 0 : !memcmp(gid->raw, ipv4, sizeof(ipv4)) ? 1 : 2;
+
+	return (uint8_t)(1 + type % 80 * FAMILIES + family);
+}
+
+static void gid_take(struct shadow_device *d, const struct ibv_gid_entry *e)
+{
+	struct verbs_port *p = e->port_num <= VERBS_PORTS ? &d->port[e->port_num] : NULL;
+
+	if (!p || e->gid_index >= VERBS_GIDS || !e->gid.global.interface_id)
+		return;
+	p->real_gid[e->gid_index] = e->gid;
+	p->real_kind[e->gid_index] = kind_of(&e->gid, e->gid_type);
+}
+
+/* @count: the length of the tables of all ports. 0: the device's library cannot say it so. */
+static int gids_read_table(struct shadow_device *d, struct ibv_context *real, size_t count)
+{
+	struct ibv_gid_entry *all = verbs_backend._ibv_query_gid_table ? fermata_alloc(count * sizeof(*all)) : NULL;
+	ssize_t n = all ? verbs_backend._ibv_query_gid_table(real, all, count, 0, sizeof(*all)) : -1;
+
+	for (ssize_t i = 0; i < n; i++)
+		gid_take(d, &all[i]);
+	fermata_free(all);
+	return n >= 0;
+}
+
+static void gids_read(struct shadow_device *d, struct ibv_context *real, unsigned int port, int length)
+{
+	struct ibv_gid_entry e = { .port_num = port };
+
+	for (e.gid_index = 0; verbs_backend.ibv_query_gid && e.gid_index < VERBS_GIDS && e.gid_index < (uint32_t)length; e.gid_index++) {
+		if (verbs_backend.ibv_query_gid(real, (uint8_t)port, (int)e.gid_index, &e.gid))
+			break;
+		gid_take(d, &e);
+	}
+}
+
+/* What the port is called: the job may know it by older names already, from other processes. */
+static void port_name(struct verbs_port *p)
+{
+	uint16_t lid = verbs_lid_virtual(&p->real_gid[0], p->real_lid);
+
+	p->virtual_lid = lid ? lid : p->real_lid; /* 0: there were no LIDs */
+	p->virtual_lmc = p->real_lmc;
+	memcpy(p->virtual_gid, p->real_gid, sizeof(p->virtual_gid));
+	memcpy(p->virtual_kind, p->real_kind, sizeof(p->virtual_kind));
+	for (int i = 0; i < VERBS_GIDS; i++)
+		verbs_gid_virtual(&p->virtual_gid[i]);
+}
+
+static void port_read(struct verbs_port *p, struct ibv_context *real, unsigned int number, struct ibv_port_attr *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	memset(p->real_gid, 0, sizeof(p->real_gid));
+	memset(p->real_kind, 0, sizeof(p->real_kind));
+	if (verbs_real_query_port(real, (uint8_t)number, attr, sizeof(*attr)))
+		memset(attr, 0, sizeof(*attr));
+	p->real_lid = attr->lid;
+	p->real_lmc = attr->lmc & 7;
+}
+
+void verbs_ports_read(struct shadow_device *d, struct ibv_context *real, int restarted)
+{
+	struct ibv_port_attr port[VERBS_PORTS + 1];
+	struct ibv_device_attr attr;
+	size_t entries = 0;
+	unsigned int ports;
+
+	memset(&attr, 0, sizeof(attr));
+	if (!verbs_backend.ibv_query_device || verbs_backend.ibv_query_device(real, &attr))
+		return;
+	d->reads_in = (uint8_t)(attr.max_qp_rd_atom < UINT8_MAX ? attr.max_qp_rd_atom : UINT8_MAX);
+	d->reads_out = (uint8_t)(attr.max_qp_init_rd_atom < UINT8_MAX ? attr.max_qp_init_rd_atom : UINT8_MAX);
+	ports = attr.phys_port_cnt < VERBS_PORTS ? attr.phys_port_cnt : VERBS_PORTS;
+	for (unsigned int i = 1; i <= ports; i++) {
+		port_read(&d->port[i], real, i, &port[i]);
+		entries += port[i].gid_tbl_len > 0 ? (size_t)port[i].gid_tbl_len : 0;
+	}
+	if (attr.phys_port_cnt > VERBS_PORTS || entries > ENTRIES_MAX)
+		entries = ENTRIES_MAX;
+	if (!gids_read_table(d, real, entries))
+		for (unsigned int i = 1; i <= ports; i++)
+			gids_read(d, real, i, port[i].gid_tbl_len);
+	for (unsigned int i = d->ports + 1; i <= ports && !restarted; i++) {
+		d->port[i].link_layer = port[i].link_layer;
+		d->port[i].gid_count = port[i].gid_tbl_len;
+		port_name(&d->port[i]);
+		d->ports = i;
+	}
+}
+
+unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index)
+{
+	uint8_t kind = index < VERBS_GIDS ? own->virtual_kind[index] : 0;
+
+	if (kind && own->real_kind[index] == kind)
+		return index;
+	for (unsigned int g = 0; kind && g < VERBS_GIDS; g++)
+		if (own->real_kind[g] == kind)
+			return g;
+	return kind && own->real_kind[index] ? index : 0;
+}
+
+/* ---- what the program is told of them ---- */
+
+static struct verbs_port *port_of(struct ibv_context *context, uint32_t port)
+{
+	struct shadow_device *d = shadow_context(context)->device;
+
+	return port >= 1 && port <= d->ports ? &d->port[port] : NULL;
+}
+
+int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t len)
+{
+	struct verbs_port *p = port_of(context, port);
+	int r = VERBS_DEVICE(verbs_real_query_port(shadow_context(context)->real, port, attr, len));
+
+	if (r || !verbs_moved || !p)
+		return r;
+	attr->lid = p->virtual_lid;
+	attr->lmc = p->virtual_lmc;
+	attr->gid_tbl_len = p->gid_count;
+	if (len > offsetof(struct ibv_port_attr, link_layer))
+		attr->link_layer = p->link_layer;
+	return 0;
+}
+
+EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
+{
+	struct ibv_port_attr whole;
+	int r;
+
+	VERBS_PASS(ibv_query_port, EOPNOTSUPP, context, port, attr);
+	memset(&whole, 0, sizeof(whole));
+	r = verbs_query_port(context, port, &whole, sizeof(whole));
+	if (!r)
+		memcpy(attr, &whole, COMPAT_PORT_ATTR);
+	return r;
+}
+
+/* The port and its GID at @index that the program knows, or NULL: it is told what is there now. */
+static struct verbs_port *known_at(struct ibv_context *context, uint32_t port, uint32_t index)
+{
+	struct verbs_port *p = verbs_moved ? port_of(context, port) : NULL;
+
+	return p && index < VERBS_GIDS && p->virtual_kind[index] ? p : NULL;
+}
+
+static int query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
+{
+	const struct verbs_port *p = known_at(context, port, (uint32_t)index);
+
+	if (!p)
+		return verbs_backend.ibv_query_gid(shadow_context(context)->real, port, index, gid);
+	*gid = p->virtual_gid[index];
+	return 0;
+}
+
+EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
+{
+	VERBS_PASS(ibv_query_gid, -1, context, port, index, gid);
+	return VERBS_DEVICE(query_gid(context, port, index, gid));
+}
+
+/* The rest of the entry (its interface) is that of what stands behind it now. */
+static void entry_virtual(const struct verbs_port *p, uint32_t index, struct ibv_gid_entry *entry)
+{
+	entry->gid = p->virtual_gid[index];
+	entry->gid_index = index;
+	entry->gid_type = (p->virtual_kind[index] - 1u) / FAMILIES;
+}
+
+EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+			     uint32_t flags, size_t size)
+{
+	const struct verbs_port *p = fermata_in_device() ? NULL : known_at(context, port, index);
+	uint32_t at = p ? verbs_gid_index_real(p, index) : index;
+	int r;
+
+	VERBS_PASS(_ibv_query_gid_ex, EOPNOTSUPP, context, port, index, entry, flags, size);
+	r = VERBS_DEVICE(verbs_backend._ibv_query_gid_ex(shadow_context(context)->real, port, at, entry, flags, size));
+	if (!r && p)
+		entry_virtual(p, index, entry);
+	return r;
+}
+
+EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
+				    uint32_t flags, size_t size)
+{
+	ssize_t n;
+
+	VERBS_PASS(_ibv_query_gid_table, -EOPNOTSUPP, context, entries, max, flags, size);
+	n = VERBS_DEVICE(verbs_backend._ibv_query_gid_table(shadow_context(context)->real, entries, max, flags, size));
+	for (ssize_t i = 0; i < n; i++) {
+		struct ibv_gid_entry *e = (struct ibv_gid_entry *)((char *)entries + (size_t)i * size);
+		const struct verbs_port *p = known_at(context, e->port_num, e->gid_index);
+
+		if (p)
+			entry_virtual(p, e->gid_index, e);
+	}
+	return n;
+}
+
+/* Declared in libibverbs' private header only, but ibv_devinfo calls it. */
+EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type);
+EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned int index, int *type)
+{
+	const struct verbs_port *p = fermata_in_device() ? NULL : known_at(context, port, index);
+
+	if (fermata_in_device())
+		return verbs_backend.ibv_query_gid_type(context, port, index, type);
+	*type = 0; /* InfiniBand or RoCE v1 */
+	if (!verbs_backend.ibv_query_gid_type)
+		return 0;
+	return VERBS_DEVICE(verbs_backend.ibv_query_gid_type(shadow_context(context)->real, port, p ? verbs_gid_index_real(p, index) : index, type));
+}
