@@ -28,18 +28,6 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 	return VERBS_DEVICE(verbs_backend.ibv_query_device(shadow_context(context)->real, attr));
 }
 
-EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
-{
-	VERBS_PASS(ibv_query_pkey, -1, context, port, index, pkey);
-	return VERBS_DEVICE(verbs_backend.ibv_query_pkey(shadow_context(context)->real, port, index, pkey));
-}
-
-EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey)
-{
-	VERBS_PASS(ibv_get_pkey_index, -1, context, port, pkey);
-	return VERBS_DEVICE(verbs_backend.ibv_get_pkey_index(shadow_context(context)->real, port, pkey));
-}
-
 static void context_init(struct shadow_context *c, struct shadow_device *d, struct ibv_context *real)
 {
 	struct ibv_context *pub = &c->ex.context;

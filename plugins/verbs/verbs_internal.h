@@ -41,6 +41,11 @@ void verbs_ud_real(struct ibv_send_wr *wr);
 int verbs_real_query_port(struct ibv_context *real, uint8_t port, struct ibv_port_attr *attr, size_t len);
 int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t len); /* as the program knows it */
 void verbs_ports_read(struct shadow_device *d, struct ibv_context *real, int restarted);
+/* Partition keys: verbs_pkey.c. What the table of @length has in this life; that it is what the program is told. In a device call. */
+void verbs_pkeys_read(struct verbs_port *p, struct ibv_context *real, unsigned int port, unsigned int length);
+void verbs_pkeys_name(struct verbs_port *p, unsigned int length);
+/* Where the key is in this life that the program has at @index. */
+uint16_t verbs_pkey_index_real(const struct verbs_port *own, uint16_t index);
 /* Keys of scatter lists, for the device of this life. */
 void verbs_sges_real(struct ibv_context *context, struct ibv_sge *to, const struct ibv_sge *from, uint32_t n);
 /* Datagrams: verbs_datagram.c. The sender's names in @wc and in the receive of these pieces become those that the program knows. */
@@ -132,7 +137,7 @@ void verbs_qp_real_set(struct shadow_qp *qp, struct ibv_qp *real);
 /* Draws until the number is none that a peer may still know for another queue pair. */
 struct ibv_qp *verbs_qp_create_new(struct shadow_qp *qp, struct ibv_qp_cap *cap);
 void verbs_qp_settle(struct shadow_qp *qp);
-void verbs_qp_fit(const struct shadow_qp *qp, struct ibv_qp_attr *real); /* after a move: to the limits of the device of this life */
+void verbs_qp_fit(const struct shadow_qp *qp, struct ibv_qp_attr *real, int mask); /* after a move: to the limits of the device of this life */
 void verbs_qp_allow_noop(const struct shadow_qp *qp, struct ibv_qp_attr *real, int mask);
 
 /* ---- restart ---- */

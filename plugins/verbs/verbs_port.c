@@ -91,6 +91,7 @@ static void port_read(struct verbs_port *p, struct ibv_context *real, unsigned i
 		memset(attr, 0, sizeof(*attr));
 	p->real_lid = attr->lid;
 	p->real_lmc = attr->lmc & 7;
+	verbs_pkeys_read(p, real, number, attr->pkey_tbl_len);
 }
 
 void verbs_ports_read(struct shadow_device *d, struct ibv_context *real, int restarted)
@@ -119,6 +120,7 @@ void verbs_ports_read(struct shadow_device *d, struct ibv_context *real, int res
 		d->port[i].link_layer = port[i].link_layer;
 		d->port[i].gid_count = port[i].gid_tbl_len;
 		port_name(&d->port[i]);
+		verbs_pkeys_name(&d->port[i], port[i].pkey_tbl_len);
 		d->ports = i;
 	}
 }
@@ -154,6 +156,7 @@ int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_
 	attr->lid = p->virtual_lid;
 	attr->lmc = p->virtual_lmc;
 	attr->gid_tbl_len = p->gid_count;
+	attr->pkey_tbl_len = p->pkey_count;
 	if (len > offsetof(struct ibv_port_attr, link_layer))
 		attr->link_layer = p->link_layer;
 	return 0;

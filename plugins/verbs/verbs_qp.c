@@ -275,7 +275,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *p, struct ibv_qp_attr *attr, int mask)
 		verbs_qp_allow_noop(qp, &real, mask);
 	if (verbs_moved) {
 		verbs_peer_real(qp, &real, mask, 0);
-		verbs_qp_fit(qp, &real);
+		verbs_qp_fit(qp, &real, mask);
 	}
 	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RESET)
 		told_keep(qp);
@@ -305,6 +305,8 @@ static int query_qp(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, st
 	if (r)
 		return r;
 	attr->cap = qp->init.cap;
+	if (qp->attr_mask & IBV_QP_PKEY_INDEX)
+		attr->pkey_index = qp->attr.pkey_index;
 	if (qp->attr_mask & IBV_QP_DEST_QPN)
 		attr->dest_qp_num = qp->attr.dest_qp_num;
 	if (qp->attr_mask & IBV_QP_AV)

@@ -91,10 +91,10 @@ void verbs_qp_allow_noop(const struct shadow_qp *qp, struct ibv_qp_attr *real, i
 }
 
 /*
- * What one device can have under way another may not. It is cut at both ends, which are on the same kind of device after a move, and costs speed alone. The
+ * A partition's place is another one. What one device can have under way another may not. It is cut at both ends, which are on the same kind of device after a move, and costs speed alone. The
  * program goes on to see what it has asked for (ibv_query_qp).
  */
-void verbs_qp_fit(const struct shadow_qp *qp, struct ibv_qp_attr *real)
+void verbs_qp_fit(const struct shadow_qp *qp, struct ibv_qp_attr *real, int mask)
 {
 	const struct shadow_device *d = shadow_context(qp->pub.context)->device;
 
@@ -102,6 +102,8 @@ void verbs_qp_fit(const struct shadow_qp *qp, struct ibv_qp_attr *real)
 		real->max_dest_rd_atomic = d->reads_in;
 	if (real->max_rd_atomic > d->reads_out)
 		real->max_rd_atomic = d->reads_out;
+	if (mask & IBV_QP_PKEY_INDEX)
+		real->pkey_index = verbs_pkey_index_real(mask & IBV_QP_PORT ? verbs_port_at(qp->pub.context, real->port_num) : verbs_qp_port(qp), real->pkey_index);
 }
 
 static int modify(struct shadow_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to, int mask)
@@ -110,7 +112,7 @@ static int modify(struct shadow_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_st
 
 	attr->qp_state = to;
 	verbs_qp_allow_noop(qp, attr, mask);
-	verbs_qp_fit(qp, attr);
+	verbs_qp_fit(qp, attr, mask);
 	r = VERBS_DEVICE(verbs_backend.ibv_modify_qp(qp->real, attr, mask | IBV_QP_STATE));
 	return r ? fermata_fail(-r, "QP 0x%x cannot be brought to state %d again (error %d)", qp->pub.qp_num, to, r) : 0;
 }

@@ -17,6 +17,7 @@
 
 #define VERBS_PORTS 4 /* of a device, whose LID and GIDs are virtual; more pass as they are */
 #define VERBS_GIDS 256 /* of a port: RoCE has some for each address of each VLAN */
+#define VERBS_PKEYS 128
 #define VERBS_MAX_SGE 64
 #define VERBS_CQ_ROOM 16 /* completions of our own that each completion queue has room for */
 
@@ -36,6 +37,8 @@ struct verbs_port {
 	uint8_t link_layer; /* what the program was told; so is the length of its table of GIDs */
 	int gid_count;
 	union ibv_gid virtual_gid[VERBS_GIDS], real_gid[VERBS_GIDS];
+	uint16_t virtual_pkey[VERBS_PKEYS], real_pkey[VERBS_PKEYS]; /* network order; 0: a place without */
+	uint16_t pkey_count;
 	uint8_t virtual_kind[VERBS_GIDS], real_kind[VERBS_GIDS]; /* verbs_port.c; 0: there is none */
 };
 

@@ -2,7 +2,9 @@
 /* What a restart of the verbs plugin brings back: keys, states of queue pairs, and a peer that is gone. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <endian.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -237,6 +239,67 @@ static void test_states(void **state)
 	pair_run(states, states);
 }
 
+/* ---- partition keys ---- */
+
+static struct ibv_qp *qp_in(uint16_t pkey_index)
+{
+	struct ibv_qp_init_attr init = { .send_cq = e.scq, .recv_cq = e.rcq, .qp_type = IBV_QPT_RC, .cap = { 4, 4, 1, 1, 0 } };
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .pkey_index = pkey_index, .port_num = 1 };
+	struct ibv_qp *qp = ibv_create_qp(e.pd, &init);
+
+	die_unless(qp && !ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	return qp;
+}
+
+/* Its partition is where the program put it, and the device where that lies now. */
+static void check_partition(struct ibv_qp *qp, uint16_t pkey_index, uint16_t now)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a;
+
+	die_unless(!ibv_query_qp(qp, &a, IBV_QP_PKEY_INDEX, &init) && a.pkey_index == pkey_index);
+	die_unless(!VERBS_DEVICE(verbs_backend.ibv_query_qp(shadow_qp(qp)->real, &a, IBV_QP_PKEY_INDEX, &init)) && a.pkey_index == now);
+}
+
+/* The table of partition keys has another order on the next host, and on the one after that it is shorter. */
+static int partitions(int sock)
+{
+	static const char *const later[] = { "0xffff,0x8003,0x8002,0x8001", "0xffff,0x0002" };
+	static const uint16_t key[] = { 0xffff, 0x8001, 0x8002 }, now[2][3] = { { 0, 3, 2 }, { 0, 0, 1 } };
+	struct ibv_port_attr port;
+	struct ibv_qp *qp[3];
+	__be16 pkey;
+
+	setenv("SOFTRDMA_PKEYS", "0xffff,0x8001,0x8002", 1);
+	pair_begin(sock, 1);
+	for (uint16_t i = 0; i < 3; i++)
+		qp[i] = qp_in(i);
+	for (int move = 0; move < 2; move++) {
+		pair_checkpoint();
+		setenv("SOFTRDMA_PKEYS", later[move], 1);
+		pair_restart();
+		die_unless(!verbs_query_port(e.ctx, 1, &port, sizeof(port)) && port.pkey_tbl_len == 3);
+		for (uint16_t i = 0; i < 3; i++) {
+			struct ibv_qp *late = qp_in(i);
+
+			die_unless(!ibv_query_pkey(e.ctx, 1, i, &pkey) && pkey == htobe16(key[i]) && ibv_get_pkey_index(e.ctx, 1, pkey) == i);
+			check_partition(qp[i], i, now[move][i]);
+			check_partition(late, i, now[move][i]);
+			die_unless(!ibv_destroy_qp(late));
+		}
+		die_unless(ibv_query_pkey(e.ctx, 1, 3, &pkey) && ibv_get_pkey_index(e.ctx, 1, htobe16(0x8003)) < 0);
+	}
+	for (int i = 0; i < 3; i++)
+		die_unless(!ibv_destroy_qp(qp[i]));
+	meet(sock);
+	return pair_over();
+}
+
+static void test_partitions(void **state)
+{
+	pair_run(partitions, partitions);
+}
+
 /* ---- a peer that has closed everything ---- */
 
 static int left(int sock)
@@ -275,7 +338,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_sided), cmocka_unit_test(test_keys_of_others), cmocka_unit_test(test_same_key), cmocka_unit_test(test_same_key_twice),
-		cmocka_unit_test(test_states), cmocka_unit_test(test_peer_gone),
+		cmocka_unit_test(test_states), cmocka_unit_test(test_partitions), cmocka_unit_test(test_peer_gone),
 	};
 
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);
