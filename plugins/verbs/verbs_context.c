@@ -73,10 +73,16 @@ static void descriptors_note(const struct ibv_context *real)
 	fermata_device_fd_note(real->async_fd);
 }
 
+static int open_error(void)
+{
+	return errno ? -errno : -ENODEV;
+}
+
 EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct shadow_context *c;
 	struct ibv_context *real = NULL;
+	int r;
 
 	VERBS_PASS(ibv_open_device, NULL, device);
 	fermata_device_enter();
@@ -84,16 +90,19 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		real = verbs_backend.ibv_open_device(shadow_device(device)->real);
 	else
 		errno = ENODEV; /* listed before a restart to a host without it */
-	c = real ? fermata_alloc(sizeof(*c)) : NULL;
 	if (real)
 		descriptors_note(real);
-	if (c) {
+	c = real ? fermata_alloc(sizeof(*c)) : NULL;
+	r = !real ? open_error() : !c ? -ENOMEM : verbs_ports_read(shadow_device(device), real, 0);
+	if (!r) {
 		context_init(c, shadow_device(device), real);
-		verbs_ports_read(c->device, real, 0);
 		verbs_list_add(&verbs_contexts, &c->link);
-	} else if (real) {
-		verbs_backend.ibv_close_device(real);
-		errno = ENOMEM;
+	} else {
+		if (real)
+			verbs_backend.ibv_close_device(real);
+		fermata_free(c);
+		c = NULL;
+		errno = -r;
 	}
 	fermata_device_leave();
 	return c ? &c->ex.context : NULL;
@@ -124,13 +133,12 @@ int verbs_context_recreate(struct shadow_context *c)
 
 	fermata_device_enter();
 	c->real = verbs_backend.ibv_open_device(c->device->real);
-	if (c->real) {
+	if (c->real)
 		descriptors_note(c->real);
-		verbs_ports_read(c->device, c->real, 1);
-	}
+	r = c->real ? verbs_ports_read(c->device, c->real, 1) : open_error();
 	fermata_device_leave();
-	if (!c->real)
-		return fermata_fail(-ENODEV, "RDMA device %s cannot be opened (error %d)", c->device->pub.name, errno);
+	if (r)
+		return fermata_fail(c->real ? r : -ENODEV, "RDMA device %s cannot be opened (error %d)", c->device->pub.name, -r);
 	r = verbs_fd_number(c->real->async_fd, pub->async_fd);
 	if (!r)
 		r = verbs_fd_number(c->real->cmd_fd, pub->cmd_fd);

@@ -37,10 +37,10 @@ int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_
 /* The remote half of a request, for the device of this life. */
 void verbs_remote_real(const struct shadow_qp *qp, struct ibv_send_wr *wr);
 void verbs_ud_real(struct ibv_send_wr *wr);
-/* Ports: verbs_port.c. The names of this life, and if it was not @restarted the program's of ports that have none. In a device call. */
+/* Ports: verbs_port.c. The names of this life, and if it was not @restarted the program's of ports that have none. 0 or -errno. In a device call. */
 int verbs_real_query_port(struct ibv_context *real, uint8_t port, struct ibv_port_attr *attr, size_t len);
 int verbs_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t len); /* as the program knows it */
-void verbs_ports_read(struct shadow_device *d, struct ibv_context *real, int restarted);
+int verbs_ports_read(struct shadow_device *d, struct ibv_context *real, int restarted);
 /* Partition keys: verbs_pkey.c. What the table of @length has in this life; that it is what the program is told. In a device call. */
 void verbs_pkeys_read(struct verbs_port *p, struct ibv_context *real, unsigned int port, unsigned int length);
 void verbs_pkeys_name(struct verbs_port *p, unsigned int length);

@@ -36,9 +36,16 @@ static uint8_t kind_of(const union ibv_gid *gid, uint32_t type)
 	return (uint8_t)(1 + type % 80 * FAMILIES + family);
 }
 
-static void gid_take(struct shadow_device *d, const struct ibv_gid_entry *e)
+/* What the device says of its ports, by their numbers. */
+struct found {
+	unsigned int count;
+	struct ibv_port_attr attr[VERBS_PORTS + 1];
+	struct verbs_port port[VERBS_PORTS + 1];
+};
+
+static void gid_take(struct found *f, const struct ibv_gid_entry *e)
 {
-	struct verbs_port *p = e->port_num <= VERBS_PORTS ? &d->port[e->port_num] : NULL;
+	struct verbs_port *p = e->port_num <= f->count ? &f->port[e->port_num] : NULL;
 
 	if (!p || e->gid_index >= VERBS_GIDS || !e->gid.global.interface_id)
 		return;
@@ -47,46 +54,35 @@ static void gid_take(struct shadow_device *d, const struct ibv_gid_entry *e)
 }
 
 /* @count: the length of the tables of all ports. 0: the device's library cannot say it so. */
-static int gids_read_table(struct shadow_device *d, struct ibv_context *real, size_t count)
+static int gids_read_table(struct found *f, struct ibv_context *real, size_t count)
 {
 	struct ibv_gid_entry *all = verbs_backend._ibv_query_gid_table ? fermata_alloc(count * sizeof(*all)) : NULL;
 	ssize_t n = all ? verbs_backend._ibv_query_gid_table(real, all, count, 0, sizeof(*all)) : -1;
 
 	for (ssize_t i = 0; i < n; i++)
-		gid_take(d, &all[i]);
+		gid_take(f, &all[i]);
 	fermata_free(all);
 	return n >= 0;
 }
 
-static void gids_read(struct shadow_device *d, struct ibv_context *real, unsigned int port, int length)
+static void gids_read(struct found *f, struct ibv_context *real, unsigned int port)
 {
+	const int length = f->attr[port].gid_tbl_len < (int)VERBS_GIDS ? f->attr[port].gid_tbl_len : (int)VERBS_GIDS;
 	struct ibv_gid_entry e = { .port_num = port };
 
-	for (e.gid_index = 0; verbs_backend.ibv_query_gid && e.gid_index < VERBS_GIDS && e.gid_index < (uint32_t)length; e.gid_index++) {
-		if (verbs_backend.ibv_query_gid(real, (uint8_t)port, (int)e.gid_index, &e.gid))
+	for (int i = 0; verbs_backend.ibv_query_gid && i < length; i++) {
+		if (verbs_backend.ibv_query_gid(real, (uint8_t)port, i, &e.gid))
 			break;
-		gid_take(d, &e);
+		e.gid_index = (uint32_t)i;
+		gid_take(f, &e);
 	}
 }
 
-/* What the port is called: the job may know it by older names already, from other processes. */
-static void port_name(struct verbs_port *p)
+static void port_read(struct found *f, struct ibv_context *real, unsigned int number)
 {
-	uint16_t lid = verbs_lid_virtual(&p->real_gid[0], p->real_lid);
+	struct ibv_port_attr *attr = &f->attr[number];
+	struct verbs_port *p = &f->port[number];
 
-	p->virtual_lid = lid ? lid : p->real_lid; /* 0: there were no LIDs */
-	p->virtual_lmc = p->real_lmc;
-	memcpy(p->virtual_gid, p->real_gid, sizeof(p->virtual_gid));
-	memcpy(p->virtual_kind, p->real_kind, sizeof(p->virtual_kind));
-	for (int i = 0; i < VERBS_GIDS; i++)
-		verbs_gid_virtual(&p->virtual_gid[i]);
-}
-
-static void port_read(struct verbs_port *p, struct ibv_context *real, unsigned int number, struct ibv_port_attr *attr)
-{
-	memset(attr, 0, sizeof(*attr));
-	memset(p->real_gid, 0, sizeof(p->real_gid));
-	memset(p->real_kind, 0, sizeof(p->real_kind));
 	if (verbs_real_query_port(real, (uint8_t)number, attr, sizeof(*attr)))
 		memset(attr, 0, sizeof(*attr));
 	p->real_lid = attr->lid;
@@ -94,35 +90,74 @@ static void port_read(struct verbs_port *p, struct ibv_context *real, unsigned i
 	verbs_pkeys_read(p, real, number, attr->pkey_tbl_len);
 }
 
-void verbs_ports_read(struct shadow_device *d, struct ibv_context *real, int restarted)
+/* @phys: the ports that the device has. */
+static void ports_find(struct found *f, struct ibv_context *real, unsigned int phys)
 {
-	struct ibv_port_attr port[VERBS_PORTS + 1];
-	struct ibv_device_attr attr;
 	size_t entries = 0;
-	unsigned int ports;
+
+	f->count = phys < VERBS_PORTS ? phys : VERBS_PORTS;
+	for (unsigned int i = 1; i <= f->count; i++) {
+		port_read(f, real, i);
+		entries += f->attr[i].gid_tbl_len > 0 ? (size_t)f->attr[i].gid_tbl_len : 0;
+	}
+	if (phys > VERBS_PORTS || entries > ENTRIES_MAX)
+		entries = ENTRIES_MAX;
+	if (!gids_read_table(f, real, entries))
+		for (unsigned int i = 1; i <= f->count; i++)
+			gids_read(f, real, i);
+}
+
+/* What is there now. Written over what there was, of which most is the same: threads may be reading it. */
+static void port_take(struct verbs_port *p, const struct verbs_port *found)
+{
+	p->real_lid = found->real_lid;
+	p->real_lmc = found->real_lmc;
+	memcpy(p->real_gid, found->real_gid, sizeof(p->real_gid));
+	memcpy(p->real_kind, found->real_kind, sizeof(p->real_kind));
+	memcpy(p->real_pkey, found->real_pkey, sizeof(p->real_pkey));
+}
+
+/* What the port is called: the job may know it by older names already, from other processes. */
+static void port_name(struct verbs_port *p, const struct ibv_port_attr *attr)
+{
+	uint16_t lid = verbs_lid_virtual(&p->real_gid[0], p->real_lid);
+
+	p->link_layer = attr->link_layer;
+	p->gid_count = attr->gid_tbl_len;
+	p->virtual_lid = lid ? lid : p->real_lid; /* 0: there were no LIDs */
+	p->virtual_lmc = p->real_lmc;
+	memcpy(p->virtual_gid, p->real_gid, sizeof(p->virtual_gid));
+	memcpy(p->virtual_kind, p->real_kind, sizeof(p->virtual_kind));
+	for (int i = 0; i < VERBS_GIDS; i++)
+		verbs_gid_virtual(&p->virtual_gid[i]);
+	verbs_pkeys_name(p, attr->pkey_tbl_len);
+}
+
+int verbs_ports_read(struct shadow_device *d, struct ibv_context *real, int restarted)
+{
+	struct found *f = fermata_alloc(sizeof(*f));
+	struct ibv_device_attr attr;
+	int r;
 
 	memset(&attr, 0, sizeof(attr));
-	if (!verbs_backend.ibv_query_device || verbs_backend.ibv_query_device(real, &attr))
-		return;
+	r = !f ? ENOMEM : verbs_backend.ibv_query_device ? verbs_backend.ibv_query_device(real, &attr) : 0;
+	if (r) {
+		fermata_free(f);
+		return r > 0 ? -r : -EIO;
+	}
 	d->reads_in = (uint8_t)(attr.max_qp_rd_atom < UINT8_MAX ? attr.max_qp_rd_atom : UINT8_MAX);
 	d->reads_out = (uint8_t)(attr.max_qp_init_rd_atom < UINT8_MAX ? attr.max_qp_init_rd_atom : UINT8_MAX);
-	ports = attr.phys_port_cnt < VERBS_PORTS ? attr.phys_port_cnt : VERBS_PORTS;
-	for (unsigned int i = 1; i <= ports; i++) {
-		port_read(&d->port[i], real, i, &port[i]);
-		entries += port[i].gid_tbl_len > 0 ? (size_t)port[i].gid_tbl_len : 0;
+	ports_find(f, real, attr.phys_port_cnt);
+	for (unsigned int i = 1; i <= f->count; i++) {
+		port_take(&d->port[i], &f->port[i]);
+		/* before a restart the program sees what is there, and that may have come since it opened the device first: a link, an address */
+		if (!restarted && (i > d->ports || !verbs_moved)) {
+			port_name(&d->port[i], &f->attr[i]);
+			d->ports = i > d->ports ? i : d->ports;
+		}
 	}
-	if (attr.phys_port_cnt > VERBS_PORTS || entries > ENTRIES_MAX)
-		entries = ENTRIES_MAX;
-	if (!gids_read_table(d, real, entries))
-		for (unsigned int i = 1; i <= ports; i++)
-			gids_read(d, real, i, port[i].gid_tbl_len);
-	for (unsigned int i = d->ports + 1; i <= ports && !restarted; i++) {
-		d->port[i].link_layer = port[i].link_layer;
-		d->port[i].gid_count = port[i].gid_tbl_len;
-		port_name(&d->port[i]);
-		verbs_pkeys_name(&d->port[i], port[i].pkey_tbl_len);
-		d->ports = i;
-	}
+	fermata_free(f);
+	return 0;
 }
 
 unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index)
