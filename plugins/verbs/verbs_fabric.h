@@ -15,7 +15,7 @@ enum name_known verbs_qpn_known(const struct shadow_device *d, uint32_t qpn);
 enum name_known verbs_window_known(const struct shadow_context *c, uint32_t rkey);
 void verbs_key_remove(const struct shadow_context *c, uint32_t lkey);
 /*
- * Turns the address and number that the program named into those of this life. A number that nobody has published is the
+ * Turns the address and number that the program named into those of this life, and cuts packets to what the other port takes. A number that nobody has published is the
  * device's own, of a queue pair made after the restart; but @old: of one that is gone, which must find nobody.
  */
 void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, int old);

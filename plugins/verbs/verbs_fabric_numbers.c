@@ -121,6 +121,7 @@ void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, i
 {
 	struct ibv_ah_attr *ah = &attr->ah_attr;
 	uint64_t address = verbs_address(verbs_qp_port(qp), mask & IBV_QP_AV ? ah : &qp->attr.ah_attr);
+	const struct port_name *name;
 	const struct entry *found;
 
 	if (mask & IBV_QP_DEST_QPN) {
@@ -129,7 +130,10 @@ void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, i
 		attr->dest_qp_num = found ? (uint32_t)found->value : old ? VERBS_NOBODY : attr->dest_qp_num;
 	}
 	if (mask & IBV_QP_AV) {
-		qp->peer_device = verbs_device_of(address, qp->peer_owner.member);
+		name = verbs_port_of(address, qp->peer_owner.member);
+		qp->peer_device = name ? name->device : 0;
+		if (mask & IBV_QP_PATH_MTU && name && name->mtu && (uint32_t)attr->path_mtu > name->mtu) /* what is longer does not get there */
+			attr->path_mtu = (enum ibv_mtu)name->mtu;
 		verbs_ah_real(verbs_qp_port(qp), ah, qp->peer_owner.member);
 	}
 }

@@ -87,6 +87,7 @@ static void port_read(struct found *f, struct ibv_context *real, unsigned int nu
 		memset(attr, 0, sizeof(*attr));
 	p->real_lid = attr->lid;
 	p->real_lmc = attr->lmc & 7;
+	p->real_mtu = (uint8_t)attr->active_mtu;
 	verbs_pkeys_read(p, real, number, attr->pkey_tbl_len);
 }
 
@@ -112,6 +113,7 @@ static void port_take(struct verbs_port *p, const struct verbs_port *found)
 {
 	p->real_lid = found->real_lid;
 	p->real_lmc = found->real_lmc;
+	p->real_mtu = found->real_mtu;
 	memcpy(p->real_gid, found->real_gid, sizeof(p->real_gid));
 	memcpy(p->real_kind, found->real_kind, sizeof(p->real_kind));
 	memcpy(p->real_pkey, found->real_pkey, sizeof(p->real_pkey));

@@ -38,7 +38,7 @@ static int publish_ports(const struct shadow_device *d)
 	for (unsigned int i = 1; !r && i <= d->ports; i++) {
 		const struct verbs_port *p = &d->port[i];
 		struct port_name name = { .lid = p->real_lid, .virtual_lid = p->virtual_lid, .gid = p->real_gid[0], .member = fermata_member(),
-					  .port = verbs_port_first(p), .home = home_of(p), .device = device_of(d) };
+					  .port = verbs_port_first(p), .home = home_of(p), .device = device_of(d), .mtu = p->real_mtu };
 
 		name.address = p->virtual_lid ? name.port : 0;
 		if (name.address)

@@ -307,6 +307,8 @@ static int query_qp(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, st
 	attr->cap = qp->init.cap;
 	if (qp->attr_mask & IBV_QP_PKEY_INDEX)
 		attr->pkey_index = qp->attr.pkey_index;
+	if (qp->attr_mask & IBV_QP_PATH_MTU)
+		attr->path_mtu = qp->attr.path_mtu;
 	if (qp->attr_mask & IBV_QP_DEST_QPN)
 		attr->dest_qp_num = qp->attr.dest_qp_num;
 	if (qp->attr_mask & IBV_QP_AV)

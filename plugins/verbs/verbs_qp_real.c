@@ -91,19 +91,22 @@ void verbs_qp_allow_noop(const struct shadow_qp *qp, struct ibv_qp_attr *real, i
 }
 
 /*
- * A partition's place is another one. What one device can have under way another may not. It is cut at both ends, which are on the same kind of device after a move, and costs speed alone. The
+ * A partition's place is another one. What one device can have under way, or in a packet, another may not. It is cut at both ends, which are on the same kind of device after a move, and costs speed alone. The
  * program goes on to see what it has asked for (ibv_query_qp).
  */
 void verbs_qp_fit(const struct shadow_qp *qp, struct ibv_qp_attr *real, int mask)
 {
 	const struct shadow_device *d = shadow_context(qp->pub.context)->device;
+	const struct verbs_port *port = mask & IBV_QP_PORT ? verbs_port_at(qp->pub.context, real->port_num) : verbs_qp_port(qp);
 
 	if (real->max_dest_rd_atomic > d->reads_in)
 		real->max_dest_rd_atomic = d->reads_in;
 	if (real->max_rd_atomic > d->reads_out)
 		real->max_rd_atomic = d->reads_out;
 	if (mask & IBV_QP_PKEY_INDEX)
-		real->pkey_index = verbs_pkey_index_real(mask & IBV_QP_PORT ? verbs_port_at(qp->pub.context, real->port_num) : verbs_qp_port(qp), real->pkey_index);
+		real->pkey_index = verbs_pkey_index_real(port, real->pkey_index);
+	if (mask & IBV_QP_PATH_MTU && port->real_mtu && (uint32_t)real->path_mtu > port->real_mtu)
+		real->path_mtu = (enum ibv_mtu)port->real_mtu;
 }
 
 static int modify(struct shadow_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state to, int mask)

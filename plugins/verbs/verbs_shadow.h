@@ -34,6 +34,7 @@ struct verbs_owner {
 struct verbs_port {
 	uint16_t virtual_lid, real_lid;
 	uint8_t virtual_lmc, real_lmc; /* how many low bits of a LID to the port tell the path */
+	uint8_t real_mtu;	       /* enum ibv_mtu, of packets; 0: not known */
 	uint8_t link_layer; /* what the program was told; so is the length of its table of GIDs */
 	int gid_count;
 	union ibv_gid virtual_gid[VERBS_GIDS], real_gid[VERBS_GIDS];

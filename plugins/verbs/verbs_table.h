@@ -66,6 +66,8 @@ struct port_name {
 	uint16_t lid;  /* 0: the port has none in this life, and is addressed by its GID */
 	uint16_t virtual_lid;
 	uint32_t member; /* who says so */
+	uint32_t mtu;	 /* enum ibv_mtu, of its packets in this life; 0: not known */
+	uint32_t reserved;
 	union ibv_gid gid, virtual_gid;
 };
 

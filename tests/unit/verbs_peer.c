@@ -116,9 +116,9 @@ static void test_keys_of_devices(void **state)
 		{ 101, 1, 0x91, 0x1100 }, { 101, 2, 0x92, 0x1200 }, { 202, 1, 0x93, 0x2100 }, { 303, 1, 0x94, 0x3100 }, { 404, 1, 0, 0x4100 },
 	};
 	const struct verbs_owner nobody = { 0 };
-	struct port_name name = { .address = 21, .port = 21, .home = 31, .lid = 31, .virtual_lid = 21, .device = 0x93 };
+	struct port_name name = { .address = 21, .port = 21, .home = 31, .lid = 31, .virtual_lid = 21, .device = 0x93, .mtu = IBV_MTU_1024 };
 	struct shadow_qp qp = { .pub = { .qp_type = IBV_QPT_RC } };
-	struct ibv_qp_attr attr = { .dest_qp_num = 7, .ah_attr = { .dlid = 21 } };
+	struct ibv_qp_attr attr = { .dest_qp_num = 7, .path_mtu = IBV_MTU_4096, .ah_attr = { .dlid = 21 } };
 	struct shadow_device device = { .ports = 1 };
 	struct shadow_context context = { .device = &device };
 
@@ -146,7 +146,11 @@ static void test_keys_of_devices(void **state)
 	verbs_backend.softrdma_key_alias = NULL;
 	assert_int_equal(verbs_rkey_real(nobody, 0x92, KEY), 0x1200);
 	qp.pub.context = &context.ex.context;
-	verbs_peer_real(&qp, &attr, IBV_QP_AV | IBV_QP_DEST_QPN, 0);
+	verbs_peer_real(&qp, &attr, IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU, 0);
+	assert_int_equal(attr.path_mtu, IBV_MTU_1024);
+	device.port[1].real_mtu = IBV_MTU_512; /* nor does what is longer leave here */
+	verbs_qp_fit(&qp, &attr, IBV_QP_PATH_MTU);
+	assert_int_equal(attr.path_mtu, IBV_MTU_512);
 	assert_int_equal(attr.ah_attr.dlid, 31);
 	assert_true(!qp.peer_owner.member && qp.peer_device == 0x93);
 	assert_int_equal(verbs_rkey_real(qp.peer_owner, qp.peer_device, ANOTHER), 0x2101);
