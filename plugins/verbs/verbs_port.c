@@ -5,7 +5,7 @@
  * checkpoint.
  *
  * A GID is named by its place in the port's table, and what lies at a place differs from host to host (how many addresses they have, for RoCE: of which kinds). Both ends of a
- * connection have to be of one kind, so a place of before means, in this life, the first one of its kind: verbs_gid_index_real.
+ * connection have to be of one kind, so the second GID of a kind means, in this life, the second of that kind: verbs_gid_index_real.
  */
 #include "plugins/verbs/verbs_internal.h"
 
@@ -165,13 +165,20 @@ int verbs_ports_read(struct shadow_device *d, struct ibv_context *real, int rest
 unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index)
 {
 	uint8_t kind = index < VERBS_GIDS ? own->virtual_kind[index] : 0;
+	unsigned int before = 0, first = VERBS_GIDS;
 
-	if (kind && own->real_kind[index] == kind)
-		return index;
-	for (unsigned int g = 0; kind && g < VERBS_GIDS; g++)
-		if (own->real_kind[g] == kind)
+	if (!kind)
+		return 0;
+	for (unsigned int g = 0; g < index; g++)
+		before += own->virtual_kind[g] == kind;
+	for (unsigned int g = 0; g < VERBS_GIDS; g++) {
+		if (own->real_kind[g] != kind)
+			continue;
+		if (!before--)
 			return g;
-	return kind && own->real_kind[index] ? index : 0;
+		first = g < first ? g : first;
+	}
+	return first < VERBS_GIDS ? first : own->real_kind[index] ? index : 0;
 }
 
 /* ---- what the program is told of them ---- */

@@ -224,7 +224,7 @@ static void test_paths(void **state)
 	assert_int_equal(ah.dlid, 34);
 }
 
-/* A place in the table of GIDs means the first of its kind in this life; where there is none, the same place, or the first. */
+/* The n-th GID of a kind means the n-th of it in this life, or the first; where there is none, the same place means what is there, or the first place. */
 static void test_kinds(void **state)
 {
 	const struct verbs_port own = { .virtual_kind = { 4, 7, 5, 8, 8, 6 }, .real_kind = { 4, 7, 6, 9, 5, 8, 8 } };
@@ -233,8 +233,10 @@ static void test_kinds(void **state)
 	assert_int_equal(verbs_gid_index_real(&own, 1), 1);
 	assert_int_equal(verbs_gid_index_real(&own, 2), 4);
 	assert_int_equal(verbs_gid_index_real(&own, 3), 5);
+	assert_int_equal(verbs_gid_index_real(&own, 4), 6);
 	assert_int_equal(verbs_gid_index_real(&own, 5), 2);
 	assert_int_equal(verbs_gid_index_real(&(struct verbs_port){ .virtual_kind = { 1, 1 }, .real_kind = { 4, 7 } }, 1), 1);
+	assert_int_equal(verbs_gid_index_real(&(struct verbs_port){ .virtual_kind = { 8, 8 }, .real_kind = { 4, 8 } }, 1), 1);
 	assert_int_equal(verbs_gid_index_real(&(struct verbs_port){ .virtual_kind = { 1, 1, 1 }, .real_kind = { 4, 7 } }, 2), 0);
 	assert_int_equal(verbs_gid_index_real(&own, 6), 0);
 	assert_int_equal(verbs_gid_index_real(&own, VERBS_GIDS), 0);
