@@ -69,7 +69,8 @@
  * Connections that are not of this kind: in ERR everything posted completes (flushed), so quiet means that nothing is outstanding. To
  * a peer that has not connected back, nothing is executed: quiet at once, all pending. If the peer failed or is not to be
  * found (destroyed, or not of this job) our sends end in errors of the device's in its own time; a timer may be infinite,
- * so after PATIENCE rounds what is left counts as pending.
+ * so after PATIENCE rounds what is left counts as pending. What such a peer sent before it failed or was destroyed may be on its way, and no
+ * count tells of it: IDLE rounds as above.
  *
  * SQD. Sends that have begun go on, those behind them do not. Which those are the device says, and a is quiet when that is still: verbs_drain_sqd.c. What b waits for
  * is as many as were executed: that is what a publishes for P, again when it changes. Of a device that does not tell all sends must have completed, and a send that has begun must have ended, or, after
@@ -232,22 +233,33 @@ static int sends_quiet(struct shadow_qp *qp)
 	return VERBS_DEVICE(verbs_backend.softrdma_sends_left(qp->real)) <= atomic_load(&qp->sq.head) - qp->pending;
 }
 
-static int unreliable_quiet(struct shadow_qp *qp, unsigned int round)
+/*
+ * Nothing has come to this queue pair for IDLE rounds, and softrdma, where it is one that can say so (*told), had nothing of the context on
+ * its way. Once a round.
+ */
+static int is_idle(struct shadow_qp *qp, unsigned int round, int *told)
 {
-	struct ibv_context *real = qp->real->context;
-	int wire = verbs_backend.softrdma_on_the_wire ? VERBS_DEVICE(verbs_backend.softrdma_on_the_wire(real)) : -1;
+	int wire = verbs_backend.softrdma_on_the_wire ? VERBS_DEVICE(verbs_backend.softrdma_on_the_wire(qp->real->context)) : -1;
 
 	qp->idle = round && qp->seen == qp->received && wire <= 0 ? qp->idle + 1 : 0;
 	qp->seen = qp->received;
+	*told = wire >= 0;
+	return qp->idle >= IDLE;
+}
+
+static int unreliable_quiet(struct shadow_qp *qp, unsigned int round)
+{
+	int told, idle = is_idle(qp, round, &told);
+
 	qp->pending = atomic_load(&qp->sq.head);
 	if (outstanding(&qp->sq))
 		return 0;
-	return qp->idle >= IDLE || (wire < 0 && qp->peer == PEER_CONNECTED && qp->received == qp->peer_sends);
+	return idle || (!told && qp->peer == PEER_CONNECTED && qp->received == qp->peer_sends);
 }
 
 static int qp_quiet(struct shadow_qp *qp, unsigned int round)
 {
-	int empty = !outstanding(&qp->sq);
+	int empty = !outstanding(&qp->sq), told;
 
 	qp->pending = atomic_load(&qp->sq.tail);
 	if (qp->real_state == IBV_QPS_ERR)
@@ -266,7 +278,7 @@ static int qp_quiet(struct shadow_qp *qp, unsigned int round)
 	case PEER_APART:
 		return 1;
 	default:
-		return round > 0 && (empty || round >= PATIENCE);
+		return (is_idle(qp, round, &told) && empty) || round >= PATIENCE;
 	}
 }
 

@@ -5,7 +5,7 @@
 #include "plugins/verbs/verbs_internal.h"
 
 #define PATIENCE 16 /* rounds, after which what nobody tells of counts as pending */
-#define IDLE 3	    /* rounds without an arrival, after which nothing is on the way to an unreliable queue pair */
+#define IDLE 3	    /* rounds without an arrival, after which nothing is on the way to who is told by no count */
 
 enum peer { PEER_UNKNOWN, PEER_APART, PEER_FAILED, PEER_CONNECTED };
 
