@@ -6,8 +6,8 @@
 #include <sys/types.h>
 
 /*
- * As fork() and wait(), for two that spin: until they end each has a processor of its own, if there are two. Who sleeps is put
- * where the kernel wants him.
+ * As fork() and wait(): until they end each has a processor of its own, if there are two. Left to the kernel, two that sleep in turns are on one
+ * processor or on two by chance, which is a factor of 5.
  */
 pid_t device_fork(void);
 void device_wait(void);

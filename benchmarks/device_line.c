@@ -104,7 +104,7 @@ double device_eventfd(void)
 	double took[ROUNDS];
 	uint64_t n;
 
-	if (!fork()) {
+	if (!device_fork()) {
 		for (i = 0; i < ROUNDS; i++)
 			if (read(there, &n, sizeof(n)) != sizeof(n) || (n = 1, write(back, &n, sizeof(n))) != sizeof(n))
 				_exit(1);
@@ -117,7 +117,7 @@ double device_eventfd(void)
 			_exit(1);
 		took[i] = bench_now() - start;
 	}
-	wait(NULL);
+	device_wait();
 	close(there);
 	close(back);
 	return bench_median(took, ROUNDS) / 2;

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bench_time.h"
@@ -60,7 +59,7 @@ double device_tcp(size_t size)
 		perror("TCP");
 		_exit(1);
 	}
-	if (!fork()) {
+	if (!device_fork()) {
 		close(fd[0]);
 		while (all(fd[1], buf, size, read) && all(fd[1], buf, size, put))
 			;
@@ -75,7 +74,7 @@ double device_tcp(size_t size)
 		took[i] = bench_now() - start;
 	}
 	close(fd[0]);
-	wait(NULL);
+	device_wait();
 	free(buf);
 	return bench_median(took, ROUNDS) / 2;
 }

@@ -245,7 +245,7 @@ static double rate(struct side *s, size_t size)
 double device_verbs(enum device_way way, size_t size, unsigned int others)
 {
 	size_t room = way <= DEVICE_SEND ? (device_huge ? (size + HUGE - 1) & ~(HUGE - 1) : size) : way == DEVICE_RATE ? LIST * 64 : 2 * size;
-	int spins = way == DEVICE_WRITE_PINGPONG || way == DEVICE_SEND_PINGPONG;
+	int two = way >= DEVICE_WRITE_PINGPONG && way <= DEVICE_EVENT_PINGPONG;
 	static struct side s;
 	int sock[2];
 	double median;
@@ -254,7 +254,7 @@ double device_verbs(enum device_way way, size_t size, unsigned int others)
 	pid_t pid;
 
 	must(!socketpair(AF_UNIX, SOCK_STREAM, 0, sock), "socketpair");
-	pid = spins ? device_fork() : fork();
+	pid = two ? device_fork() : fork();
 	if (!pid)
 		close(sock[0]);
 	open_side(&s, room, sock[!pid], others, way == DEVICE_SEND ? WRITES_MAX : 4);
@@ -269,7 +269,7 @@ double device_verbs(enum device_way way, size_t size, unsigned int others)
 	close(sock[1]);
 	median = way == DEVICE_RATE ? rate(&s, size) : ask(&s, way, size);
 	close(sock[0]);
-	if (spins)
+	if (two)
 		device_wait();
 	else
 		waitpid(pid, NULL, 0);
