@@ -17,8 +17,7 @@
  * An end whose other side is open (no POLLHUP or POLLERR) but not in the job leads outside: FERMATA_FD_OUTSIDE. A named
  * pipe is taken to be the job's own: a reader that never had a writer looks no different.
  *
- * A named pipe is the same, but that the maker opens its path instead, and that opening an end may block or fail for want of
- * the other side: it is done while an end for both (O_RDWR, which never waits) is open.
+ * A named pipe is the same, but that the maker opens its path instead: pipe_make.c.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,14 +32,12 @@
 #include "base/macro.h"
 #include "base/sys.h"
 #include "fermata/plugin.h"
-#include "plugins/pipe/pipe_record.h"
-
-#define PIPE_RECORD_VERSION 1
+#include "plugins/pipe/pipe.h"
 
 struct pipe_key {
-	char tag[5]; /* "pipe/" */
-	uint64_t ino;
-} PACKED;
+	char tag[8]; /* "pipe" */
+	uint64_t dev, ino;
+};
 
 struct pipe_end { /* the published value */
 	uint32_t pid;
@@ -51,17 +48,12 @@ struct pipe_end { /* the published value */
 
 struct pipe_state { /* priv, from the drain on */
 	struct pipe_end maker;
-	int has_reader;
+	int has_reader, has_writer;
 };
 
 static struct pipe_key key_of(const struct fermata_desc *d)
 {
-	return (struct pipe_key){ { 'p', 'i', 'p', 'e', '/' }, d->st.st_ino };
-}
-
-static int is_named(const struct fermata_desc *d)
-{
-	return strncmp(d->link, "pipe:[", 6) != 0;
+	return (struct pipe_key){ "pipe", d->st.st_dev, d->st.st_ino };
 }
 
 static int check_path(const struct fermata_desc *d)
@@ -71,8 +63,7 @@ static int check_path(const struct fermata_desc *d)
 
 	if (r >= 0 && now.st_ino == d->st.st_ino && now.st_dev == d->st.st_dev)
 		return 0;
-	return fermata_fail(-EOPNOTSUPP, "fd %d: the named pipe %s has been deleted or replaced, which is not supported yet: "
-			    "close it before the checkpoint", d->fd, d->link);
+	return fermata_fail(-EOPNOTSUPP, "fd %d: the named pipe %s is another one now, or hidden: close it before the checkpoint", d->fd, d->link);
 }
 
 static int pipe_fd_claim(struct fermata_desc *d)
@@ -83,7 +74,7 @@ static int pipe_fd_claim(struct fermata_desc *d)
 
 	if (!S_ISFIFO(d->st.st_mode) || d->status & O_PATH)
 		return 0;
-	r = is_named(d) ? check_path(d) : 0;
+	r = pipe_is_named(d) && d->st.st_nlink ? check_path(d) : 0;
 	if (r)
 		return r;
 	d->priv = fermata_alloc(sizeof(struct pipe_state));
@@ -95,7 +86,8 @@ static int pipe_fd_claim(struct fermata_desc *d)
 	return r ? r : 1;
 }
 
-static int leads_outside(const struct fermata_desc *d)
+/* No other side has gone. Of a nameless pipe it is there, then; a reader of a named one may wait for the first. */
+static int has_not_ended(const struct fermata_desc *d)
 {
 	struct pollfd p = { .fd = d->fd };
 
@@ -109,7 +101,6 @@ static int pipe_fd_drain(struct fermata_desc *d, unsigned int round)
 	struct pipe_state *s = d->priv;
 	struct pipe_end end;
 	const void *value;
-	int has_writer = 0;
 	size_t len;
 
 	if (round)
@@ -120,27 +111,13 @@ static int pipe_fd_drain(struct fermata_desc *d, unsigned int round)
 			return fermata_fail(-EPROTO, "a name for fd %d has %zu bytes", d->fd, len);
 		memcpy(&end, value, sizeof(end));
 		s->has_reader |= end.access != O_WRONLY;
-		has_writer |= end.access != O_RDONLY;
+		s->has_writer |= end.access != O_RDONLY;
 		if (end.pid < s->maker.pid || (end.pid == s->maker.pid && end.fd < s->maker.fd))
 			s->maker = end;
 	}
-	if ((!s->has_reader || !has_writer) && !is_named(d) && leads_outside(d))
+	if ((!s->has_reader || !s->has_writer) && !pipe_is_named(d) && has_not_ended(d))
 		return FERMATA_FD_OUTSIDE;
 	return FERMATA_DRAINED;
-}
-
-static int open_end(uint32_t pid, int fd, int flags)
-{
-	char path[48];
-	int both, r;
-
-	fm_format(path, sizeof(path), "/proc/%u/fd/%d", pid, fd);
-	both = raw_open(path, O_RDWR | O_CLOEXEC, 0);
-	if (both < 0 || flags == O_RDWR)
-		return both;
-	r = raw_open(path, flags | O_CLOEXEC, 0);
-	raw_close(both);
-	return r;
 }
 
 /* Copies the @n bytes in the pipe whose read end is @from; they stay in it. */
@@ -163,7 +140,7 @@ static int copy_content(int from, long capacity, char *buf, size_t n)
 
 static int dump_content(struct fermata_desc *d, struct pipe_record *record, char **ret_content)
 {
-	int from = open_end(fermata_pid(), d->fd, O_RDONLY | O_NONBLOCK), n = 0, r = from;
+	int from = pipe_open_end(fermata_pid(), d->fd, O_RDONLY, PIPE_WAITS), n = 0, r = from;
 
 	*ret_content = NULL;
 	if (from >= 0)
@@ -178,12 +155,23 @@ static int dump_content(struct fermata_desc *d, struct pipe_record *record, char
 	return r < 0 ? fermata_fail(r, "the %d bytes in fd %d (%s) cannot be copied (errno %d)", n, d->fd, d->link, -r) : 0;
 }
 
+static uint32_t flags_of(const struct fermata_desc *d)
+{
+	const struct pipe_state *s = d->priv;
+	uint32_t deleted = d->st.st_nlink ? 0 : PIPE_DELETED;
+
+	if (!pipe_is_named(d))
+		return 0;
+	if ((d->status & O_ACCMODE) != O_RDONLY || s->has_writer || !has_not_ended(d))
+		return deleted;
+	return deleted | PIPE_WAITS;
+}
+
 static int pipe_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 {
 	const struct pipe_state *s = d->priv;
 	struct pipe_record record = {
-		.version = PIPE_RECORD_VERSION, .access = d->status & O_ACCMODE, .ino = d->st.st_ino,
-		.maker_pid = s->maker.pid, .maker_fd = s->maker.fd,
+		.version = PIPE_RECORD_VERSION, .access = d->status & O_ACCMODE, .maker_pid = s->maker.pid, .maker_fd = s->maker.fd, .flags = flags_of(d),
 	};
 	long capacity = raw_fcntl(d->fd, F_GETPIPE_SZ, 0);
 	char *content = NULL;
@@ -210,60 +198,19 @@ static int is_maker(const struct fermata_desc *d, const struct pipe_record *r)
 	return r->maker_pid == fermata_pid() && r->maker_fd == d->fd;
 }
 
-/* One that is gone, perhaps with its folders (mpirun removes its own when a rank dies), is made again, for its user. */
-static int open_named(const char *path)
-{
-	int r = raw_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
-	char folder[PATH_MAX];
-
-	if (r != -ENOENT || strlen(path) >= sizeof(folder))
-		return r;
-	memcpy(folder, path, strlen(path) + 1);
-	for (char *p = strchr(folder + 1, '/'); p; p = strchr(p + 1, '/')) {
-		*p = 0;
-		RAW2(SYS_mkdir, folder, 0700); /* what cannot be made is seen below */
-		*p = '/';
-	}
-	r = (int)RAW4(SYS_mknodat, AT_FDCWD, path, S_IFIFO | 0600, 0);
-	return r < 0 && r != -EEXIST ? r : raw_open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0);
-}
-
-static int make(const struct fermata_desc *d, const struct pipe_record *record)
-{
-	int ends[2] = { -EBADF, -EBADF }, keep, r;
-	char buf[PATH_MAX];
-	const char *path = is_named(d) ? fermata_path_now(d->link, buf, sizeof(buf)) : d->link;
-	long size;
-
-	if (is_named(d))
-		ends[0] = r = path ? open_named(path) : -ENAMETOOLONG;
-	else
-		r = (int)RAW2(SYS_pipe2, ends, O_CLOEXEC);
-	if (r < 0)
-		return fermata_fail(r, "fd %d: %s cannot be made or opened again (errno %d)", d->fd, path ? path : d->link, -r);
-	size = raw_fcntl(ends[0], F_GETPIPE_SZ, 0);
-	if (size != (long)record->capacity && raw_fcntl(ends[0], F_SETPIPE_SZ, record->capacity) < 0)
-		log_warn("fd %d: the pipe had %u bytes, this one has %ld", d->fd, record->capacity, size);
-	keep = open_end(fermata_pid(), ends[0], (int)record->access);
-	for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
-		if (ends[i] >= 0)
-			raw_close(ends[i]);
-	return keep;
-}
-
 static int pipe_fd_restore(struct fermata_desc *d, const void *record, size_t len)
 {
 	const struct pipe_record *r = record;
 
 	if (len < sizeof(*r) || len - sizeof(*r) < r->length)
 		return fermata_fail(-EBADMSG, "fd %d: the record of its pipe is cut", d->fd);
-	return is_maker(d, r) ? make(d, r) : FERMATA_FD_LATER;
+	return is_maker(d, r) ? pipe_make(d, r) : FERMATA_FD_LATER;
 }
 
 static int pipe_fd_reconnect(struct fermata_desc *d, const void *record, size_t len)
 {
 	const struct pipe_record *r = record;
-	int fd = open_end(r->maker_pid, r->maker_fd, (int)r->access);
+	int fd = pipe_open_end(r->maker_pid, r->maker_fd, (int)r->access, r->flags);
 
 	(void)len;
 	if (fd < 0)
@@ -281,7 +228,7 @@ static int pipe_fd_refill(struct fermata_desc *d, const void *record, size_t len
 	(void)len;
 	if (!r->length)
 		return 0;
-	to = open_end(fermata_pid(), d->fd, O_WRONLY | O_NONBLOCK);
+	to = pipe_open_end(fermata_pid(), d->fd, O_WRONLY | O_NONBLOCK, 0);
 	if (to < 0)
 		return fermata_fail(to, "fd %d: its pipe cannot be opened for writing (errno %d)", d->fd, -to);
 	n = raw_write(to, r + 1, r->length);

@@ -4,13 +4,19 @@
 
 #include <stdint.h>
 
+#define PIPE_RECORD_VERSION 2
+
+#define PIPE_DELETED 1u /* a named pipe whose name is gone */
+#define PIPE_WAITS 2u	/* a reading end of a named pipe that nobody has opened for writing since: no end of file yet (fifo(7)) */
+
 struct pipe_record {
-	uint32_t version; /* 1 */
+	uint32_t version; /* PIPE_RECORD_VERSION */
 	uint32_t access;  /* O_RDONLY, O_WRONLY or O_RDWR */
-	uint64_t ino;	  /* tells the pipes of the job apart */
 	uint32_t maker_pid; /* who re-creates the pipe: the lowest (pid, fd) that holds an end */
 	int32_t maker_fd;
 	uint32_t capacity; /* F_GETPIPE_SZ */
 	uint32_t length;   /* bytes in the pipe, which follow this struct; only in the maker's record */
+	uint32_t flags;
+	uint32_t reserved;
 };
 _Static_assert(sizeof(struct pipe_record) == 32, "pipe_record");
