@@ -189,9 +189,6 @@ void pending_restart(uint32_t tid); /* in that thread; 0: the process, in the ch
 /* ---- names.c ---- */
 int names_send(void);	   /* what was published and asked in this phase */
 int names_take(const struct link_message *m);
-/* Each value that has come back of a key that begins with @prefix, those of a key in their order, until @fn answers other than 0. */
-/* Of the whole job. */
-int names_each_job(const char *prefix, int (*fn)(const void *key, size_t keylen, const void *value, size_t len, void *arg), void *arg);
 void names_clear(void);
 
 /* ---- reserved.c: descriptors of the agent that the program can neither see nor close ---- */

@@ -1,28 +1,38 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The agent's side of the name service. Owns two things, both touched by the checkpoint thread only (but in a program that is begun after a restart:
- * fermata_names_kept): the entries to be sent at the
+ * The agent's side of the name service. Owns two things, both touched by the checkpoint thread only: the entries to be sent at the
  * end of this phase, in wire form, and the entries that have come back, in a table hashed by key. Values of one key
  * keep the order in which they came; a later reply replaces those of an earlier one. Names of the host and of the job never meet, here and at the
  * coordinator, which knows of which host we are (host.c).
+ *
+ * A key may have the whole job's values, so each has its place at the end noted, and where it was last looked at: whoever goes through them in their order takes one
+ * step for each.
  */
 #include "agent/agent.h"
 
 #include <errno.h>
 #include <string.h>
 
-struct name {
-	struct name *next; /* same bucket */
-	uint32_t reply;	   /* the one that it came with */
-	uint16_t key_length, value_length;
+struct value {
+	struct value *next;
+	uint16_t length;
+	uint8_t bytes[] __attribute__((aligned(8)));
+};
+
+struct key {
+	struct key *next; /* same bucket */
+	struct value *first, *last, *looked;
+	uint32_t reply; /* the one that they came with */
+	uint32_t looked_index;
+	uint16_t length;
 	bool job; /* of the whole job, not of the host */
-	uint8_t bytes[]; /* key, padding to 8, value */
+	uint8_t bytes[];
 };
 
 static struct {
 	uint8_t *out; /* struct msg_names, entries */
 	size_t out_length, out_room;
-	struct name **buckets;
+	struct key **buckets;
 	uint32_t bucket_count, count, reply;
 } names;
 
@@ -94,63 +104,88 @@ int names_send(void)
 	return r;
 }
 
-static int grow(uint32_t more)
+static struct key **bucket_of(bool job, const void *key, size_t len)
 {
-	uint32_t want = 64;
-	struct name **b;
+	return &names.buckets[hash(job, key, len) & (names.bucket_count - 1)];
+}
 
-	while (want < (names.count + more) * 2)
-		want *= 2;
-	if (want <= names.bucket_count)
+static int grow(void)
+{
+	uint32_t old_count = names.bucket_count;
+	struct key **old = names.buckets, **b;
+
+	if (names.count * 2 < old_count)
 		return 0;
-	b = arena_alloc(&agent_arena, want * sizeof(*b));
+	b = arena_alloc(&agent_arena, (old_count ? old_count * 2 : 64) * sizeof(*b));
 	if (!b)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < names.bucket_count; i++)
-		for (struct name *n = names.buckets[i], *next; n; n = next) {
-			struct name **tail = &b[hash(n->job, n->bytes, n->key_length) & (want - 1)];
-
-			next = n->next;
-			n->next = NULL;
-			while (*tail)
-				tail = &(*tail)->next;
-			*tail = n;
-		}
-	arena_free(&agent_arena, names.buckets);
 	names.buckets = b;
-	names.bucket_count = want;
+	names.bucket_count = old_count ? old_count * 2 : 64;
+	for (uint32_t i = 0; i < old_count; i++)
+		for (struct key *k = old[i], *next; k; k = next) {
+			struct key **in = bucket_of(k->job, k->bytes, k->length);
+
+			next = k->next;
+			k->next = *in;
+			*in = k;
+		}
+	arena_free(&agent_arena, old);
 	return 0;
 }
 
-static int take_one(const struct msg_name *e, const uint8_t *key)
+static struct key *find(bool job, const void *key, size_t len)
 {
-	size_t value_at = ALIGN_UP((size_t)e->key_length, (size_t)8);
-	struct name *n = arena_alloc(&agent_arena, sizeof(*n) + value_at + e->value_length);
-	struct name **tail;
+	struct key *k = names.bucket_count ? *bucket_of(job, key, len) : NULL;
 
-	if (!n)
-		return -ENOMEM;
-	n->reply = names.reply;
-	n->job = e->kind == MSG_NAME_JOB_PUBLISH;
-	n->key_length = e->key_length;
-	n->value_length = e->value_length;
-	memcpy(n->bytes, key, e->key_length);
-	memcpy(n->bytes + value_at, key + e->key_length, e->value_length);
-	tail = &names.buckets[hash(n->job, n->bytes, n->key_length) & (names.bucket_count - 1)];
-	while (*tail) {
-		struct name *old = *tail;
+	while (k && (k->job != job || k->length != len || memcmp(k->bytes, key, len) != 0))
+		k = k->next;
+	return k;
+}
 
-		if (old->reply == names.reply || old->job != n->job || old->key_length != n->key_length ||
-		    memcmp(old->bytes, n->bytes, n->key_length)) {
-			tail = &old->next;
-			continue;
-		}
-		*tail = old->next;
-		arena_free(&agent_arena, old);
-		names.count--;
-	}
-	*tail = n;
+static struct key *add(bool job, const uint8_t *key, uint16_t len)
+{
+	struct key *k = grow() ? NULL : arena_alloc(&agent_arena, sizeof(*k) + len), **in;
+
+	if (!k)
+		return NULL;
+	in = bucket_of(job, key, len);
+	k->job = job;
+	k->length = len;
+	memcpy(k->bytes, key, len);
+	k->next = *in;
+	*in = k;
 	names.count++;
+	return k;
+}
+
+static void values_drop(struct key *k)
+{
+	for (struct value *v = k->first, *next; v; v = next) {
+		next = v->next;
+		arena_free(&agent_arena, v);
+	}
+	k->first = k->last = k->looked = NULL;
+}
+
+static int take_one(const struct msg_name *e, const uint8_t *bytes)
+{
+	const bool job = e->kind == MSG_NAME_JOB_PUBLISH;
+	struct value *v = arena_alloc(&agent_arena, sizeof(*v) + e->value_length);
+	struct key *k = find(job, bytes, e->key_length);
+
+	if (v && !k)
+		k = add(job, bytes, e->key_length);
+	if (!v || !k) {
+		arena_free(&agent_arena, v);
+		return -ENOMEM;
+	}
+	v->length = e->value_length;
+	memcpy(v->bytes, bytes + e->key_length, e->value_length);
+	if (k->reply != names.reply)
+		values_drop(k);
+	k->reply = names.reply;
+	*(k->last ? &k->last->next : &k->first) = v;
+	k->last = v;
 	return 0;
 }
 
@@ -158,12 +193,11 @@ int names_take(const struct link_message *m)
 {
 	const struct msg_names *head = (const void *)m->data;
 	size_t at = sizeof(*head);
-	int r;
+	int r = 0;
 
 	if (m->length < sizeof(*head))
 		return -EPROTO;
 	names.reply++;
-	r = grow(head->count);
 	for (uint32_t i = 0; !r && i < head->count; i++) {
 		struct msg_name e;
 
@@ -181,18 +215,22 @@ int names_take(const struct link_message *m)
 
 static const void *resolve(bool job, const void *key, size_t keylen, unsigned int index, size_t *ret_len)
 {
-	struct name *n;
+	struct key *k = find(job, key, keylen);
 
-	if (!names.bucket_count)
+	if (!k)
 		return NULL;
-	n = names.buckets[hash(job, key, keylen) & (names.bucket_count - 1)];
-	for (; n; n = n->next) {
-		if (n->job != job || n->key_length != keylen || memcmp(n->bytes, key, keylen) || index--)
-			continue;
-		*ret_len = n->value_length;
-		return n->bytes + ALIGN_UP((size_t)n->key_length, (size_t)8);
+	if (!k->looked || index < k->looked_index) {
+		k->looked = k->first;
+		k->looked_index = 0;
 	}
-	return NULL;
+	while (k->looked && k->looked_index < index) {
+		k->looked = k->looked->next;
+		k->looked_index++;
+	}
+	if (!k->looked)
+		return NULL;
+	*ret_len = k->looked->length;
+	return k->looked->bytes;
 }
 
 const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)
@@ -205,24 +243,13 @@ const void *fermata_job_resolve(const void *key, size_t keylen, unsigned int ind
 	return resolve(true, key, keylen, index, ret_len);
 }
 
-int names_each_job(const char *prefix, int (*fn)(const void *key, size_t keylen, const void *value, size_t len, void *arg), void *arg)
-{
-	size_t begins = strlen(prefix);
-	int r = 0;
-
-	for (uint32_t i = 0; i < names.bucket_count; i++)
-		for (struct name *n = names.buckets[i]; n && !r; n = n->next)
-			if (n->job && n->key_length >= begins && !memcmp(n->bytes, prefix, begins))
-				r = fn(n->bytes, n->key_length, n->bytes + ALIGN_UP((size_t)n->key_length, (size_t)8), n->value_length, arg);
-	return r;
-}
-
 void names_clear(void)
 {
 	for (uint32_t i = 0; i < names.bucket_count; i++)
-		for (struct name *n = names.buckets[i], *next; n; n = next) {
-			next = n->next;
-			arena_free(&agent_arena, n);
+		for (struct key *k = names.buckets[i], *next; k; k = next) {
+			next = k->next;
+			values_drop(k);
+			arena_free(&agent_arena, k);
 		}
 	arena_free(&agent_arena, names.buckets);
 	arena_free(&agent_arena, names.out);

@@ -140,7 +140,7 @@ static void resume(const struct msg_phase *m)
 
 static int each_restart_hook(int (*fds)(void), size_t hook)
 {
-	int r = fds();
+	int r = fds ? fds() : 0;
 
 	for (const struct fermata_plugin *const *p = agent_plugins; *p && r >= 0; p++) {
 		int (*fn)(void);
@@ -216,7 +216,7 @@ static int run(const struct msg_phase *m, struct msg_phase_done *done)
 	case PHASE_RECREATE:
 		return recreate();
 	case PHASE_PUBLISH:
-		return 0;
+		return each_restart_hook(NULL, offsetof(struct fermata_plugin, learn));
 	case PHASE_RECONNECT:
 		return each_restart_hook(fd_reconnect, offsetof(struct fermata_plugin, reconnect));
 	case PHASE_REFILL:

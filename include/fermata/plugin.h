@@ -91,7 +91,8 @@ struct fermata_plugin {
 	void (*resume)(void);	      /* checkpoint over or failed, the job goes on. Touch as little as can be. */
 	int (*numbers)(int (*hold)(int fd)); /* restart, before all else: calls @hold for each number to which recreate moves a descriptor of a device; stops at its first -errno */
 	int (*recreate)(const void *record, size_t len); /* restart; may publish names */
-	int (*reconnect)(void);	      /* restart; names can be resolved */
+	int (*learn)(void);	      /* restart; names can be resolved */
+	int (*reconnect)(void);	      /* restart; all have learnt */
 	int (*refill)(void);	      /* restart; all peers are connected */
 	void (*restarted)(void);      /* restart; every peer is through with refill */
 	void (*watched)(void);	      /* restart; the watch thread has closed its copies of the program's descriptors. Last call before the program's threads go on */
@@ -173,13 +174,13 @@ uint32_t fermata_host(void);
 uint32_t fermata_member(void);
 
 /*
- * Names for programs that are begun in the job after a restart. keep, in RECONNECT: what can be resolved now of all keys of the job that begin so is kept for them, until the next
- * restart; 0 or -errno. One plugin may do that. kept, in a thread of such a program, in enter: 1, and they can be resolved until done; 0: there are none; or -errno,
- * said already. One thread at a time.
+ * What all processes of the job learn alike at a restart, made once for a host. lead, in RECREATE: 1: this process makes it, and asks for what that takes; 0: another
+ * does. write, by that one, in learn. map, in RECONNECT, or in enter in a program that is begun after the restart: 1, and it is in memory until the next restart; 0:
+ * there is none. Or -errno, said already. One plugin may have one.
  */
-int fermata_names_keep(const char *prefix);
-int fermata_names_kept(void);
-void fermata_names_done(void);
+int fermata_common_lead(void);
+int fermata_common_write(const void *data, size_t len);
+int fermata_common_map(const void **ret, size_t *ret_len);
 
 /*
  * Whether some process of the job maps a file shared that has no name that lasts: its memory comes back as an object of its own. Asked in

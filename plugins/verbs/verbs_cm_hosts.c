@@ -2,7 +2,7 @@
 /*
  * Addresses of hosts over a restart, for rdma_cm: programs that stood on several hosts are brought back on one, and go on asking for each other by the
  * addresses that they know. Each process publishes those that its own host has had in its lives ("verbs/host"), each learns all of them, and softrdma
- * takes them for this host's (softrdma/cm_here.c); so do those that are begun after it (fermata_names_keep). Owns the two lists. Written while the program
+ * takes them for this host's (softrdma/cm_here.c); so do those that are begun after it (fermata_common_map). Owns the two lists. Written while the program
  * stands still, or by its first look for a device.
  *
  * Where a job comes back in parts (fermata restart --part), hosts of another part are no longer here, and who has ids of rdma_cm is refused: what stands between two processes there
@@ -10,8 +10,9 @@
  */
 #include "base/host_id.h"
 #include "plugins/verbs/verbs_cm.h"
+#include "plugins/verbs/verbs_table.h"
 
-#define ADDRESS 16
+#define ADDRESS sizeof(((struct host_name *)NULL)->address)
 
 struct hosts {
 	uint32_t count, room;
@@ -19,12 +20,6 @@ struct hosts {
 };
 
 static struct hosts own, all;
-static const char name_host[] = "verbs/host", name_part[] = "verbs/part";
-
-struct host_name {
-	uint8_t address[ADDRESS];
-	uint64_t part;
-};
 
 static int hosts_add(struct hosts *h, const void *address)
 {
@@ -59,38 +54,33 @@ int verbs_cm_hosts_note(void)
 int verbs_cm_hosts_publish(void)
 {
 	struct host_name name = { .part = host_id_where() };
-	int r = fermata_job_publish(name_part, sizeof(name_part), &name.part, sizeof(name.part));
+	int r = fermata_job_publish(NAME_PART, sizeof(NAME_PART), &name.part, sizeof(name.part));
 
 	for (uint32_t i = 0; !r && i < own.count; i++) {
 		memcpy(name.address, own.address[i], ADDRESS);
-		r = fermata_job_publish(name_host, sizeof(name_host), &name, sizeof(name));
+		r = fermata_job_publish(NAME_HOST, sizeof(NAME_HOST), &name, sizeof(name));
 	}
-	if (!r)
-		r = fermata_job_ask(name_part, sizeof(name_part));
-	return r ? r : fermata_job_ask(name_host, sizeof(name_host));
+	return r;
 }
 
 int verbs_cm_hosts_together(void)
 {
-	uint64_t here = host_id_where();
-	const void *other;
-	size_t len;
+	const uint64_t *part = verbs_names ? (const void *)((const char *)verbs_names + verbs_names->parts) : NULL, here = host_id_where();
 
-	for (unsigned int i = 0; (other = fermata_job_resolve(name_part, sizeof(name_part), i, &len)); i++)
-		if (len == sizeof(here) && memcmp(other, &here, sizeof(here)) != 0)
+	for (uint32_t i = 0; part && i < verbs_names->part_count; i++)
+		if (part[i] != here)
 			return 0;
 	return 1;
 }
 
 int verbs_cm_hosts_learn(void)
 {
-	const struct host_name *name;
+	const struct host_name *name = (const void *)((const char *)verbs_names + verbs_names->hosts);
 	uint64_t here = host_id_where();
-	size_t len;
 	int r = 0;
 
-	for (unsigned int i = 0; !r && (name = fermata_job_resolve(name_host, sizeof(name_host), i, &len)); i++)
-		r = len == sizeof(*name) && name->part == here ? hosts_add(&all, name->address) : 0;
+	for (uint32_t i = 0; !r && i < verbs_names->host_count; i++)
+		r = name[i].part == here ? hosts_add(&all, name[i].address) : 0;
 	return r;
 }
 

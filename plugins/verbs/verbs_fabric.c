@@ -9,13 +9,13 @@
  *   "verbs/mr"    struct mr_chunk      owner, its device, {old remote key, remote key}[]
  *   "verbs/mw"    struct mr_chunk      the same of windows, one key of each: verbs_mw.c says what that means for its others
  *
- * and each learns all of it, into hash tables that the data path reads without a lock. Keys: verbs_fabric_keys.c.
+ * and each learns all of it, as hash tables that the data path reads without a lock. Keys: verbs_fabric_keys.c.
  * A name that is in no table was made after the restart and is the device's own; therefore whatever is made then is drawn again until its name is none of the old ones.
  *
- * The tables change at a restart only, while the program stands still, but for one word: a released region's local key is made
+ * The tables change at a restart only, while the program stands still, but for one word: a released region's local key, of which nobody else knows, is made
  * to mean nothing.
  *
- * Every process learns the whole job's table: 8 bytes a region and 16 a queue pair. A name can be told long before it is used, and then those who need it
+ * Every process learns the whole job's table, of which a host has one (verbs_names_make.c). A name can be told long before it is used, and then those who need it
  * cannot be foreseen: they may have no queue pair, no device open, not even have looked for one.
  *
  *      a   makes QP 7, tells 7                          | QP 7 is 9 now
@@ -23,7 +23,7 @@
  *
  * The number in b's hand is of a life before its first device. A listener of rdma_cm is such a b: librdmacm opens the device with the first request. Without the table
  * its sends would go to nobody, or to who has drawn 7 since, until their retries are used up. And what b makes must not be called 7 either. All that goes for a b
- * that is begun only now, too: the names are kept for it (fermata_names_keep).
+ * that is begun only now, too: the names are kept for it (fermata_common_map).
  *
  * One port may have become several: processes of one host came back on two (fermata restart --part). Their port has one name for the program, and which port is meant
  * is told by whose queue pair it leads to. Of a queue pair made only then nobody has published the number: there the name means the first of the ports.
@@ -114,7 +114,7 @@ static const struct port_name *port_find(struct table *t, uint64_t address)
 	if (!address)
 		return NULL;
 	table_each(e, t, address)
-		return (const struct port_name *)(uintptr_t)e->value;
+		return port_name_of(e);
 	return NULL;
 }
 
@@ -127,7 +127,7 @@ const struct port_name *verbs_port_of(uint64_t address, uint32_t member)
 	table_each(e, verbs_ports, address)
 		if (e->owner.member ? e->owner.member == member : !found)
 			found = e;
-	return found ? (const struct port_name *)(uintptr_t)found->value : NULL;
+	return found ? port_name_of(found) : NULL;
 }
 
 uint64_t verbs_device_of(uint64_t address, uint32_t member)

@@ -64,6 +64,7 @@ uint64_t verbs_port_address(const struct verbs_port *p, unsigned int gid_index);
 uint64_t verbs_port_first(const struct verbs_port *p);
 const struct verbs_port *verbs_qp_port(const struct shadow_qp *qp);
 int verbs_fabric_publish(void); /* restart, RECREATE: this process's names */
+void verbs_fabric_forget(void); /* restart: those of the life before lie in memory that is gone */
 int verbs_fabric_learn(void);	/* restart, RECONNECT: everybody's */
 /* Of a program that is begun after a restart, with its device's library: everybody's of that restart. 0 or -errno. */
 int verbs_fabric_learn_kept(void);

@@ -144,7 +144,7 @@ static const struct port_name *port_gid(const struct port_name *port, const unio
 	struct entry *e;
 
 	table_each(e, verbs_real_ports, verbs_gid_address(gid)) {
-		const struct port_name *name = (const struct port_name *)(uintptr_t)e->value;
+		const struct port_name *name = port_name_of(e);
 
 		if (name->port == port->port && name->home == port->home)
 			return name;

@@ -16,9 +16,30 @@
 #define STEPS_OK(t) (8 * (t)->count + 64)
 #define HUGE_PAGE ((uintptr_t)2 << 20)
 
+static uint32_t slots_for(uint32_t count)
+{
+	uint32_t slots = 64;
+
+	while (slots < 2 * (uint64_t)count)
+		slots *= 2;
+	return slots;
+}
+
+static size_t size_of(uint32_t slots)
+{
+	return sizeof(struct keys) + slots * sizeof(struct key_entry);
+}
+
+static void keys_begin(struct keys *t, uint32_t slots, uint64_t factor)
+{
+	t->mask = slots - 1;
+	t->factor = factor;
+	t->shift = factor == 1 ? COUNTED_SHIFT : 32;
+}
+
 static struct keys *keys_alloc(uint32_t slots, uint64_t factor)
 {
-	size_t size = sizeof(struct keys) + slots * sizeof(struct key_entry);
+	size_t size = size_of(slots);
 	struct keys *t = fermata_alloc(size);
 	uintptr_t from = ALIGN_UP((uintptr_t)t, HUGE_PAGE), to = ALIGN_DOWN((uintptr_t)t + size, HUGE_PAGE);
 
@@ -26,13 +47,11 @@ static struct keys *keys_alloc(uint32_t slots, uint64_t factor)
 		return NULL;
 	if (from < to)
 		RAW3(SYS_madvise, from, to - from, MADV_HUGEPAGE);
-	t->mask = slots - 1;
-	t->factor = factor;
-	t->shift = factor == 1 ? COUNTED_SHIFT : 32;
+	keys_begin(t, slots, factor);
 	return t;
 }
 
-static void keys_insert(struct keys *t, const struct key_entry *e)
+void verbs_keys_put(struct keys *t, const struct key_entry *e)
 {
 	uint32_t at = keys_slot(t, e->key);
 
@@ -50,20 +69,31 @@ static int keys_renew(struct keys **where, uint32_t slots, uint64_t factor)
 		return -ENOMEM;
 	for (uint32_t i = 0; i <= t->mask; i++)
 		if (t->entries[i].owner.context)
-			keys_insert(renewed, &t->entries[i]);
+			verbs_keys_put(renewed, &t->entries[i]);
 	fermata_free(t);
 	*where = renewed;
 	return 0;
 }
 
+int verbs_keys_are_crowded(const struct keys *t)
+{
+	return t->factor == 1 && t->steps > STEPS_OK(t);
+}
+
+size_t verbs_keys_size(uint32_t count)
+{
+	return size_of(slots_for(count));
+}
+
+void verbs_keys_place(struct keys *t, uint32_t count, int scattered)
+{
+	keys_begin(t, slots_for(count), scattered ? SCATTERED : 1);
+}
+
 int verbs_keys_make(struct keys **where, uint32_t count)
 {
-	uint32_t slots = 64;
-
-	while (slots < 2 * (uint64_t)count)
-		slots *= 2;
 	fermata_free(*where);
-	*where = keys_alloc(slots, 1);
+	*where = keys_alloc(slots_for(count), 1);
 	return *where ? 0 : -ENOMEM;
 }
 
@@ -77,7 +107,7 @@ int verbs_keys_add(struct keys **where, uint32_t key, uint32_t real, struct verb
 		r = keys_renew(where, 2 * (t->mask + 1), t->factor);
 	if (r)
 		return r;
-	keys_insert(*where, &e);
+	verbs_keys_put(*where, &e);
 	t = *where;
-	return t->factor == 1 && t->steps > STEPS_OK(t) ? keys_renew(where, t->mask + 1, SCATTERED) : 0;
+	return verbs_keys_are_crowded(t) ? keys_renew(where, t->mask + 1, SCATTERED) : 0;
 }

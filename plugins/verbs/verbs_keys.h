@@ -21,12 +21,19 @@ struct keys {
 	struct key_entry entries[] __attribute__((aligned(16)));
 };
 
-/* Of this life; written by verbs_names.c alone but for one word (verbs_key_remove). */
+/* Of this life. Our own local ones, which change by one word (verbs_key_remove), and everybody's remote ones, which never do (verbs_names.c). */
 extern struct keys *verbs_lkeys HIDDEN, *verbs_rkeys HIDDEN;
 
 /* An empty table in place of *@where, for so many keys; more make it grow. 0 or -ENOMEM. */
 int verbs_keys_make(struct keys **where, uint32_t count);
 int verbs_keys_add(struct keys **where, uint32_t key, uint32_t real, struct verbs_owner owner);
+
+/* A table in memory of somebody else's that does not grow: its size in bytes; makes it, in zeroed memory; for no more than @count keys. */
+size_t verbs_keys_size(uint32_t count);
+void verbs_keys_place(struct keys *t, uint32_t count, int scattered);
+void verbs_keys_put(struct keys *t, const struct key_entry *e);
+/* Keys lie where others have theirs: such a table is better scattered. */
+int verbs_keys_are_crowded(const struct keys *t);
 
 static inline uint32_t keys_slot(const struct keys *t, uint32_t key)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The names of the fabric at a restart: what everybody's old names mean now, as they have published it (verbs_publish.c), is learnt into the tables that verbs_fabric.c
- * and verbs_fabric_keys.c read. Owns the tables. The program stands still; or it has been begun after the restart and looks for its first device: then
- * it learns what the others have kept for it, verbs_devices_lock held.
+ * The names of the fabric after a restart, as verbs_names_make.c has put them together for everybody: mapped, and set out as the tables that verbs_fabric.c,
+ * verbs_fabric_keys.c and verbs_fabric_numbers.c read. Owns the tables. The program stands still; or it has been begun after the restart and looks for its first
+ * device, verbs_devices_lock held.
  */
 #include "plugins/verbs/verbs_internal.h"
 #include "plugins/verbs/verbs_keys.h"
@@ -14,169 +14,34 @@ struct keys *verbs_lkeys, *verbs_rkeys;
 struct table *verbs_qpns, *verbs_ports, *verbs_real_qpns, *verbs_real_ports;
 struct table *verbs_windows, *verbs_srqns, *verbs_owners;
 uint32_t verbs_self;
+const struct names *verbs_names;
+const struct port_name *verbs_port_names;
 
-static void table_insert(struct table *t, const struct entry *e)
+static void *at(uint64_t offset)
 {
-	uint32_t at = slot_of(t, e->key - 1);
-
-	while (t->entries[at].key)
-		at = (at + 1) & t->mask;
-	t->entries[at] = *e;
-	t->count++;
+	return offset ? (char *)(uintptr_t)verbs_names + offset : NULL;
 }
 
-/* Adds, growing when it is half full. 0 or -ENOMEM. */
-static int table_add(struct table **where, uint64_t key, uint64_t value, uint64_t address, struct verbs_owner owner)
+static void set_out(const struct names *n)
 {
-	struct entry e = { .key = key + 1, .value = value, .address = address, .owner = owner };
-	struct table *t = *where, *more;
+	static const struct names none;
 
-	if (!t || t->count * 2 > t->mask) {
-		uint32_t size = t ? (t->mask + 1) * 2 : 64;
-
-		more = fermata_alloc(sizeof(*more) + size * sizeof(e));
-		if (!more)
-			return -ENOMEM;
-		more->mask = size - 1;
-		for (uint32_t i = 0; t && i <= t->mask; i++)
-			if (t->entries[i].key)
-				table_insert(more, &t->entries[i]);
-		fermata_free(t);
-		*where = t = more;
-	}
-	table_insert(t, &e);
-	return 0;
+	verbs_names = n;
+	n = n ? n : &none;
+	verbs_port_names = at(n->port_names);
+	verbs_ports = at(n->ports);
+	verbs_real_ports = at(n->real_ports);
+	verbs_qpns = at(n->qpns);
+	verbs_real_qpns = at(n->real_qpns);
+	verbs_srqns = at(n->srqns);
+	verbs_windows = at(n->windows);
+	verbs_owners = at(n->owners);
+	verbs_rkeys = at(n->keys);
 }
 
-/* What is called @real in this life is called so by the program. */
-static int real_is_known(uint64_t real, const struct port_name *name)
+void verbs_fabric_forget(void)
 {
-	struct entry *e;
-
-	table_each(e, verbs_real_ports, real) {
-		const struct port_name *known = (const struct port_name *)(uintptr_t)e->value;
-
-		if (known->address == name->address && known->home == name->home)
-			return 1;
-	}
-	return 0;
-}
-
-/* @member: who has that port under the name, others having another one; 0: whoever has no other. */
-static int port_learn(const struct port_name *name, uint32_t member)
-{
-	struct port_name *kept = fermata_alloc(sizeof(*kept));
-	const struct verbs_owner nobody = { 0 }, owner = { member, 0 };
-	uint64_t real = name->address >> 63 ? verbs_gid_address(&name->gid) : verbs_lid_address(&name->gid, name->lid);
-	int r, again = real_is_known(real, name);
-
-	if (!kept)
-		return -ENOMEM;
-	*kept = *name;
-	r = table_add(&verbs_ports, name->address, (uintptr_t)kept, 0, owner);
-	if (again)
-		return r;
-	if (!r)
-		r = table_add(&verbs_real_ports, real, (uintptr_t)kept, 0, nobody);
-	if (!r && name->lid && !name->virtual_lid) /* a LID that the program never had */
-		r = table_add(&verbs_real_ports, verbs_lid_address(&name->gid, name->lid), (uintptr_t)kept, 0, nobody);
-	return r;
-}
-
-static int learn_ports(void)
-{
-	const struct port_name *name;
-	size_t len;
-	int r = 0;
-
-	for (unsigned int i = 0; !r && (name = fermata_job_resolve(NAME_PORT, sizeof(NAME_PORT), i, &len)); i++) {
-		struct entry *e;
-		int known = 0, same = 0;
-
-		if (len != sizeof(*name))
-			continue;
-		table_each(e, verbs_ports, name->address) {
-			known = 1;
-			same |= ((const struct port_name *)(uintptr_t)e->value)->home == name->home && (!e->owner.member || e->owner.member == name->member);
-		}
-		if (!same) /* all processes of a host say the same */
-			r = port_learn(name, known ? name->member : 0);
-	}
-	return r;
-}
-
-/* @back: by the names of this life, who has a use for that; or NULL. */
-static int learn_chunk(const struct qp_chunk *chunk, struct table **into, struct table **back)
-{
-	int r = 0;
-
-	if (!chunk->seen && chunk->owner.member != verbs_self)
-		back = NULL;
-	for (uint32_t q = 0; !r && q < chunk->count && q < ARRAY_SIZE(chunk->qp); q++) {
-		r = table_add(into, chunk->qp[q].virtual, chunk->qp[q].real, chunk->qp[q].address, chunk->owner);
-		if (!r && back)
-			r = table_add(back, chunk->qp[q].real, chunk->qp[q].virtual, chunk->qp[q].address, chunk->owner);
-	}
-	return r;
-}
-
-static int learn_numbers(const char *name, size_t name_len, struct table **into, struct table **back)
-{
-	const struct qp_chunk *chunk;
-	size_t len;
-	int r = 0;
-
-	for (unsigned int i = 0; !r && (chunk = fermata_job_resolve(name, name_len, i, &len)); i++)
-		if (len == sizeof(*chunk))
-			r = learn_chunk(chunk, into, back);
-	return r;
-}
-
-/* All values of the name, one after another; those of another size are none. */
-#define each_chunk(chunk, name, len)                                                                                     \
-	for (unsigned int i_ = 0; ((chunk) = fermata_job_resolve(name, sizeof(name), i_, &(len))); i_++)                 \
-		if ((len) == sizeof(*(chunk)) && (chunk)->count <= ARRAY_SIZE((chunk)->mr))
-
-static int learn_owner(const struct mr_chunk *chunk)
-{
-	struct entry *e;
-
-	table_each(e, verbs_owners, verbs_owner_key(chunk->owner))
-		return 0;
-	return chunk->device ? table_add(&verbs_owners, verbs_owner_key(chunk->owner), chunk->device, 0, chunk->owner) : 0;
-}
-
-static int learn_keys(void)
-{
-	const struct mr_chunk *chunk;
-	uint32_t count = 0;
-	size_t len;
-	int r;
-
-	each_chunk(chunk, NAME_MR, len)
-		count += chunk->count;
-	r = verbs_keys_make(&verbs_rkeys, count);
-	each_chunk(chunk, NAME_MR, len) {
-		r = r ? r : learn_owner(chunk);
-		for (uint32_t m = 0; !r && m < chunk->count; m++)
-			r = verbs_keys_add(&verbs_rkeys, chunk->mr[m].virtual, chunk->mr[m].real, chunk->owner);
-	}
-	return r;
-}
-
-static int learn_windows(void)
-{
-	const struct mr_chunk *chunk;
-	size_t len;
-	int r = 0;
-
-	each_chunk(chunk, NAME_MW, len) {
-		r = r ? r : learn_owner(chunk);
-		for (uint32_t m = 0; !r && m < chunk->count; m++)
-			r = table_add(&verbs_windows, chunk->mr[m].virtual >> 8, (uint64_t)chunk->mr[m].virtual << 32 | chunk->mr[m].real, 0,
-				      chunk->owner);
-	}
-	return r;
+	set_out(NULL);
 }
 
 /* Keys that others have, too, are told to the device: it is asked by them where nobody can tell whose they are. */
@@ -194,49 +59,31 @@ static void keys_alias(void)
 		log_error("process %u has more keys that others have, too, than the device takes note of: a new connection that uses one may fail", fermata_member());
 }
 
-static void ports_free(void)
+/* 1; 0: there are none; or -errno. */
+static int learn(void)
 {
-	for (uint32_t i = 0; verbs_ports && i <= verbs_ports->mask; i++)
-		if (verbs_ports->entries[i].key)
-			fermata_free((void *)(uintptr_t)verbs_ports->entries[i].value);
-	fermata_free(verbs_ports);
-	fermata_free(verbs_real_ports);
-	verbs_ports = verbs_real_ports = NULL;
-}
+	const void *p;
+	size_t len;
+	int r = fermata_common_map(&p, &len);
 
-static int learn_all(void)
-{
-	int r;
-
-	ports_free();
-	fermata_free(verbs_qpns);
-	fermata_free(verbs_real_qpns);
-	fermata_free(verbs_windows);
-	fermata_free(verbs_srqns);
-	fermata_free(verbs_owners);
-	verbs_qpns = verbs_real_qpns = verbs_windows = verbs_srqns = verbs_owners = NULL;
+	if (r <= 0)
+		return r;
+	if (len < sizeof(struct names) || memcmp(p, NAMES_MAGIC, sizeof(NAMES_MAGIC)) != 0 || ((const struct names *)p)->size != len) {
+		log_error("the names that the job's processes were told before its restart are those of another version of fermata");
+		return -EPROTO;
+	}
+	set_out(p);
 	verbs_self = fermata_member();
-	r = learn_ports();
-	if (!r)
-		r = learn_numbers(NAME_QP, sizeof(NAME_QP), &verbs_qpns, &verbs_real_qpns);
-	if (!r)
-		r = learn_numbers(NAME_SRQ, sizeof(NAME_SRQ), &verbs_srqns, NULL);
-	if (!r)
-		r = learn_keys();
-	if (!r)
-		keys_alias();
-	if (!r)
-		r = learn_windows();
-	return r ? r : verbs_cm_hosts_learn();
+	keys_alias();
+	r = verbs_cm_hosts_learn();
+	return r ? r : 1;
 }
 
 int verbs_fabric_learn(void)
 {
-	int r = learn_all();
+	int r = learn();
 
-	if (r)
-		return fermata_fail(r, "no memory for the names of the fabric");
-	return fermata_names_keep("verbs/");
+	return r < 0 ? fermata_fail(r, "process %u cannot learn the names of the fabric (errno %d)", fermata_pid(), -r) : 0;
 }
 
 int verbs_fabric_learn_kept(void)
@@ -245,11 +92,7 @@ int verbs_fabric_learn_kept(void)
 
 	if (verbs_moved)
 		return 0;
-	r = fermata_names_kept();
-	if (r > 0) {
-		r = learn_all();
-		verbs_moved = !r;
-	}
-	fermata_names_done();
-	return r;
+	r = learn();
+	verbs_moved = r > 0;
+	return r < 0 ? r : 0;
 }

@@ -4,6 +4,7 @@
  * beyond calls that the device itself answers: the child's checkpoints leave them out, and it opens devices of its own.
  */
 #include "plugins/verbs/verbs_internal.h"
+#include "plugins/verbs/verbs_table.h"
 #include "plugins/verbs/verbs_write.h"
 
 static void fork_prepare(void)
@@ -95,6 +96,7 @@ const struct fermata_plugin plugin_verbs = {
 	.resume = resume,
 	.numbers = numbers,
 	.recreate = recreate,
+	.learn = verbs_names_make_if_leads,
 	.reconnect = reconnect,
 	.refill = refill,
 	.restarted = restarted,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The names of the fabric at a restart: what this process's old names mean now is published (what everybody's mean is learnt: verbs_names.c). Also our own local keys, which
+ * The names of the fabric at a restart: what this process's old names mean now is published (what everybody's mean is learnt: verbs_names_make.c). Also our own local keys, which
  * nobody else is told. The program stands still.
  */
 #include "plugins/verbs/verbs_internal.h"
@@ -68,19 +68,14 @@ static int number_publish(const char *name, size_t len, struct qp_chunk *chunk, 
 	return r;
 }
 
-static int is_seen(const struct shadow_qp *qp)
+static int publish_qps(const struct shadow_context *c)
 {
-	return qp->pub.qp_type == IBV_QPT_UD || qp->pub.qp_type == IBV_QPT_XRC_RECV;
-}
-
-static int publish_qps(const struct shadow_context *c, int seen)
-{
-	struct qp_chunk chunk = { .owner = owner_of(c), .seen = (uint32_t)seen };
+	struct qp_chunk chunk = { .owner = owner_of(c) };
 	struct shadow_qp *qp;
 	int r = 0;
 
 	list_each(qp, &c->qps, link)
-		if (!r && !qp->opened && is_seen(qp) == seen)
+		if (!r && !qp->opened)
 			r = number_publish(NAME_QP, sizeof(NAME_QP), &chunk, qp->pub.qp_num, qp->real->qp_num, verbs_port_first(verbs_qp_port(qp)));
 	return !r && chunk.count ? fermata_job_publish(NAME_QP, sizeof(NAME_QP), &chunk, sizeof(chunk)) : r;
 }
@@ -194,23 +189,11 @@ int verbs_fabric_publish(void)
 			r = publish_ports(d);
 	for_each_context(c) {
 		if (!r)
-			r = publish_qps(c, 0);
-		if (!r)
-			r = publish_qps(c, 1);
+			r = publish_qps(c);
 		if (!r)
 			r = publish_srqs(c);
 		if (!r)
 			r = publish_keys(c);
 	}
-	if (!r)
-		r = fermata_job_ask(NAME_PORT, sizeof(NAME_PORT));
-	if (!r)
-		r = fermata_job_ask(NAME_QP, sizeof(NAME_QP));
-	if (!r)
-		r = fermata_job_ask(NAME_SRQ, sizeof(NAME_SRQ));
-	if (!r)
-		r = fermata_job_ask(NAME_MR, sizeof(NAME_MR));
-	if (!r)
-		r = fermata_job_ask(NAME_MW, sizeof(NAME_MW));
-	return r;
+	return r ? r : verbs_names_ask();
 }

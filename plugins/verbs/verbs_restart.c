@@ -3,6 +3,7 @@
  * The restart: every shadow gets a new object of the device, in the order in which they depend on each other. Who has none learns the names (verbs_fabric.c).
  *
  *   RECREATE    device, context, TD, XRCD, DM, PD, MR, MW (type 1: bound), channel, CQ, SRQ, QP (to INIT); publish what the old names mean now
+ *   PUBLISH     one process puts together what everybody learns (verbs_names_make.c)
  *   RECONNECT   learn everybody's names; arm or raise events; AH; receives; QP to RTR, RTS with the newest attributes, MW of type 2 bound
  *   REFILL      every receive of the job is posted: the sends that were not executed, in their order
  *
@@ -74,6 +75,7 @@ int verbs_recreate(const void *record, size_t len)
 	int r;
 
 	verbs_moved = 1;
+	verbs_fabric_forget();
 	if (list_empty(&verbs_devices))
 		return verbs_fabric_publish();
 	r = verbs_backend_renew();

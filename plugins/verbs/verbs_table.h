@@ -19,13 +19,13 @@ struct table {
 	struct entry entries[];
 };
 
-/* Of this life; written by verbs_names.c alone. */
+/* Of this life; set by verbs_names.c alone. */
 extern struct table *verbs_qpns HIDDEN, *verbs_ports HIDDEN, *verbs_srqns HIDDEN;
 /* By the upper 24 bits of the key; the value: a key that the program may have, and, in the lower half, the device's for it. */
 extern struct table *verbs_windows HIDDEN;
 extern struct table *verbs_owners HIDDEN; /* who has keys -> which device they are of (port_name.device) */
 extern uint32_t verbs_self HIDDEN; /* our own number in the tables */
-/* By the names of this life; queue pairs of others that completions name, and our own. A port's is its LID or its GID's address. */
+/* By the names of this life. A port's is its LID or its GID's address. */
 extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 
 /* The names that a restart's processes tell each other by: verbs_publish.c, verbs_names.c. */
@@ -34,12 +34,13 @@ extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 #define NAME_SRQ "verbs/srq"
 #define NAME_MR "verbs/mr"
 #define NAME_MW "verbs/mw"
+#define NAME_HOST "verbs/host"
+#define NAME_PART "verbs/part"
 
 /* The value of NAME_QP, and of NAME_SRQ. */
 struct qp_chunk {
 	struct verbs_owner owner;
-	uint32_t count;
-	uint32_t seen; /* of queue pairs whose numbers come to others in completions: who sends a datagram, and what can be opened by others (XRC) */
+	uint32_t count, reserved;
 	struct {
 		uint32_t virtual, real;
 		uint64_t address;
@@ -70,6 +71,37 @@ struct port_name {
 	uint32_t reserved;
 	union ibv_gid gid, virtual_gid;
 };
+
+/* The value of NAME_HOST: an address that a host of that part has had; NAME_PART's is a part alone (host_id_where()). */
+struct host_name {
+	uint8_t address[16];
+	uint64_t part;
+};
+
+/* What all have learnt, in one piece (verbs_names_make.c): where in it each part lies, from its beginning on; 0: it is empty. */
+struct names {
+	char magic[8];
+	uint64_t size;
+	uint64_t port_names; /* struct port_name[]: a value of ports and real_ports is an index */
+	uint64_t ports, real_ports, qpns, real_qpns, srqns, windows, owners; /* struct table */
+	uint64_t keys; /* struct keys */
+	uint64_t hosts, parts; /* struct host_name[], uint64_t[] */
+	uint32_t host_count, part_count;
+};
+#define NAMES_MAGIC "names-1" /* another one with each change of what is in it */
+
+extern const struct names *verbs_names HIDDEN; /* NULL: there are none */
+extern const struct port_name *verbs_port_names HIDDEN;
+
+/* Restart, RECREATE: one process asks for everybody's names, and makes them what all learn: in PUBLISH, if it is the one. 0 or -errno. */
+int verbs_names_ask(void);
+int verbs_names_make(void);
+int verbs_names_make_if_leads(void);
+
+static inline const struct port_name *port_name_of(const struct entry *e)
+{
+	return &verbs_port_names[e->value];
+}
 
 /* The port that process @member (0: whoever) has under that name, or NULL. */
 const struct port_name *verbs_port_of(uint64_t address, uint32_t member);

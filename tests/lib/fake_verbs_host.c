@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -36,15 +37,14 @@ struct shared {
 	_Atomic uint32_t arrived, turn;
 	uint32_t count, visible;
 	_Atomic int more;
+	_Atomic int led; /* somebody makes what is common */
 	struct name names[NAMES_MAX];
-	uint32_t kept_count;
-	struct name kept[NAMES_MAX];
 };
 
 static struct arena arena;
 static struct shared *shared;
 static size_t sunk;
-static int begun; /* this process knows what was kept, and no more */
+static int common = -1; /* what all have learnt; empty: nothing */
 
 __thread struct fermata_thread_state fermata_thread;
 
@@ -219,8 +219,8 @@ EXPORT int fermata_job_ask(const void *key, size_t keylen)
 
 static const void *resolve(bool job, const void *key, size_t keylen, unsigned int index, size_t *ret_len)
 {
-	for (uint32_t i = 0; i < (begun ? shared->kept_count : shared->visible); i++) {
-		struct name *n = begun ? &shared->kept[i] : &shared->names[i];
+	for (uint32_t i = 0; i < shared->visible; i++) {
+		struct name *n = &shared->names[i];
 
 		if (n->job != job || n->key_length != keylen || memcmp(n->key, key, keylen) || index--)
 			continue;
@@ -240,25 +240,25 @@ EXPORT const void *fermata_job_resolve(const void *key, size_t keylen, unsigned 
 	return resolve(true, key, keylen, index, ret_len);
 }
 
-EXPORT int fermata_names_keep(const char *prefix)
+EXPORT int fermata_common_lead(void)
 {
-	lock_acquire(&shared->lock);
-	for (uint32_t i = 0, before = shared->kept_count; !before && i < shared->visible; i++)
-		if (shared->names[i].job && !memcmp(shared->names[i].key, prefix, strlen(prefix)))
-			shared->kept[shared->kept_count++] = shared->names[i];
-	lock_release(&shared->lock);
-	return 0;
+	return !atomic_exchange(&shared->led, 1);
 }
 
-EXPORT int fermata_names_kept(void)
+EXPORT int fermata_common_write(const void *data, size_t len)
 {
-	begun = shared && shared->kept_count;
-	return begun;
+	return ftruncate(common, 0) || pwrite(common, data, len, 0) != (ssize_t)len ? -EIO : 0;
 }
 
-EXPORT void fermata_names_done(void)
+EXPORT int fermata_common_map(const void **ret, size_t *ret_len)
 {
-	begun = 0;
+	struct stat st;
+
+	if (!shared || fstat(common, &st) || !st.st_size)
+		return 0;
+	*ret = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, common, 0);
+	*ret_len = (size_t)st.st_size;
+	return *ret == MAP_FAILED ? -ENOMEM : 1;
 }
 
 /* ---- processes ---- */
@@ -266,7 +266,8 @@ EXPORT void fermata_names_done(void)
 void fake_host_init(unsigned int processes)
 {
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (shared == MAP_FAILED)
+	common = memfd_create("common", MFD_CLOEXEC);
+	if (shared == MAP_FAILED || common < 0)
 		abort();
 	shared->processes = processes;
 }
@@ -338,10 +339,13 @@ int fake_host_restart(const struct fermata_plugin *p)
 
 	fake_host_barrier();
 	names_forget();
-	shared->kept_count = 0;
+	atomic_store(&shared->led, 0);
 	fake_host_barrier();
 	r = p->numbers ? p->numbers(hold) : 0;
 	r = r ? r : p->recreate(NULL, 0);
+	fake_host_barrier();
+	if (!r && p->learn)
+		r = p->learn();
 	fake_host_barrier();
 	if (!r)
 		r = p->reconnect();

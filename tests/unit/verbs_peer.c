@@ -14,6 +14,14 @@
 
 #define NUMBER 0x1234u
 
+static void learn(void)
+{
+	assert_int_equal(verbs_names_ask(), 0);
+	fake_host_barrier();
+	assert_int_equal(verbs_names_make(), 0);
+	assert_int_equal(verbs_fabric_learn(), 0);
+}
+
 static union ibv_gid gid_of(uint8_t last)
 {
 	return (union ibv_gid){ .raw = { 0xfe, 0x80, [8] = 2, [15] = last } };
@@ -32,7 +40,7 @@ static void publish_port(uint16_t lid, uint8_t last)
 
 static void publish_qp(uint32_t member, uint32_t real, uint64_t port)
 {
-	struct qp_chunk chunk = { .owner = { member, 1 }, .count = 1, .seen = 1, .qp = { { NUMBER, real, port } } };
+	struct qp_chunk chunk = { .owner = { member, 1 }, .count = 1, .qp = { { NUMBER, real, port } } };
 
 	assert_int_equal(fermata_job_publish("verbs/qp", sizeof("verbs/qp"), &chunk, sizeof(chunk)), 0);
 }
@@ -49,10 +57,7 @@ static void test_same_number(void **state)
 		publish_port(host[i].lid, host[i].last);
 		publish_qp(host[i].member, 0x5000 + host[i].member, host[i].lid);
 	}
-	fermata_job_ask("verbs/port", sizeof("verbs/port"));
-	fermata_job_ask("verbs/qp", sizeof("verbs/qp"));
-	fake_host_barrier();
-	assert_int_equal(verbs_fabric_learn(), 0);
+	learn();
 	for (int i = 0; i < 2; i++) {
 		gid = gid_of(9);
 		told = gid_of(host[i].last);
@@ -81,9 +86,7 @@ static void test_one_name(void **state)
 
 		assert_int_equal(fermata_job_publish("verbs/port", sizeof("verbs/port"), &name, sizeof(name)), 0);
 	}
-	fermata_job_ask("verbs/port", sizeof("verbs/port"));
-	fake_host_barrier();
-	assert_int_equal(verbs_fabric_learn(), 0);
+	learn();
 	for (int i = 0; i < 4; i++) {
 		struct ibv_ah_attr ah = { .dlid = 21 };
 
@@ -126,11 +129,7 @@ static void test_keys_of_devices(void **state)
 	for (unsigned int i = 0; i < ARRAY_SIZE(key); i++)
 		publish_keys(key[i].member, key[i].context, key[i].device, key[i].real);
 	assert_int_equal(fermata_job_publish(NAME_PORT, sizeof(NAME_PORT), &name, sizeof(name)), 0);
-	fermata_job_ask(NAME_PORT, sizeof(NAME_PORT));
-	fermata_job_ask(NAME_MR, sizeof(NAME_MR));
-	fermata_job_ask(NAME_MW, sizeof(NAME_MW));
-	fake_host_barrier();
-	assert_int_equal(verbs_fabric_learn(), 0);
+	learn();
 	assert_true(verbs_key_is_ambiguous(KEY) && !verbs_key_is_ambiguous(KEY + 1));
 	for (unsigned int i = 0; i < ARRAY_SIZE(key); i++) {
 		const struct verbs_owner owner = { key[i].member, key[i].context };
@@ -159,14 +158,6 @@ static void test_keys_of_devices(void **state)
 static union ibv_gid gid_in(uint8_t subnet, uint8_t last)
 {
 	return (union ibv_gid){ .raw = { 0xfe, 0xc0, [7] = subnet, [8] = 2, [15] = last } };
-}
-
-static void learn(void)
-{
-	fermata_job_ask(NAME_PORT, sizeof(NAME_PORT));
-	fermata_job_ask(NAME_QP, sizeof(NAME_QP));
-	fake_host_barrier();
-	assert_int_equal(verbs_fabric_learn(), 0);
 }
 
 /* A host has a device in each of two subnets, with the same LID in both, and so has its peer. */

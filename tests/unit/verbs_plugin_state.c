@@ -87,6 +87,8 @@ static int keys_of_others(int sock)
 	pair_begin(sock, 1);
 	pair_checkpoint();
 	pair_restart();
+	verbs_rkeys = NULL; /* that of all cannot be written to */
+	die_unless(!verbs_keys_make(&verbs_rkeys, 0));
 	keys_of_other(2);
 	for (uint32_t i = 0; i < CROWD / 2; i++)
 		die_unless(verbs_key_known(shadow_context(e.ctx), 0, key_next()) == NAME_NEW);
