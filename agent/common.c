@@ -32,7 +32,7 @@ int fermata_common_lead(void)
 	int fd;
 
 	common_path(path, sizeof(path));
-	fd = raw_open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	fd = raw_create(AT_FDCWD, path, O_WRONLY);
 	if (fd == -EEXIST)
 		return 0;
 	if (fd < 0)

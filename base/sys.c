@@ -3,6 +3,7 @@
 #include "base/sys.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -85,6 +86,21 @@ int raw_pwrite_all(int fd, const void *buf, size_t n, uint64_t off)
 		n -= (size_t)r;
 	}
 	return 0;
+}
+
+void raw_make_parents(const char *path)
+{
+	char folder[PATH_MAX];
+
+	if (strlen(path) >= sizeof(folder))
+		return;
+	memcpy(folder, path, strlen(path) + 1);
+	for (char *p = strchr(folder + 1, '/'); p; p = strchr(p + 1, '/')) {
+		*p = 0;
+		if (!RAW2(SYS_mkdir, folder, 0700))
+			RAW2(SYS_chmod, folder, 0700); /* whatever the umask is */
+		*p = '/';
+	}
 }
 
 long raw_read_file(const char *path, char *buf, size_t size)

@@ -104,6 +104,9 @@ int raw_write_all(int fd, const void *buf, size_t n);
 int raw_pread_all(int fd, void *buf, size_t n, uint64_t off);
 int raw_pwrite_all(int fd, const void *buf, size_t n, uint64_t off);
 
+/* Makes the directories above @path that are missing, for their user alone, as far as they can be made. */
+void raw_make_parents(const char *path);
+
 /* Reads the whole of a small file (of /proc, say) into @buf and ends it with a NUL. The length, -errno, or -EFBIG. */
 long raw_read_file(const char *path, char *buf, size_t size);
 

@@ -179,6 +179,22 @@ static int settle(struct fermata_desc *d, int fd, const struct file_record *r, c
 	return (int)err;
 }
 
+/*
+ * A directory that is gone was taken away since the checkpoint: mpirun removes its own when a rank dies. It is made again; what was in it is there as far as the job had it
+ * open (or by launch --with).
+ */
+static int open_again(const struct fermata_desc *d, const struct file_record *r, const char *path)
+{
+	int fd = raw_open(path, (int)r->flags | O_CLOEXEC | O_NOCTTY, 0);
+
+	if (fd != -ENOENT || !S_ISDIR(r->mode))
+		return fd;
+	raw_make_parents(path);
+	if (!RAW2(SYS_mkdir, path, 0700) && !RAW2(SYS_chmod, path, r->mode & 07777))
+		log_warn("fd %d: the directory %s was missing and is made again", d->fd, path);
+	return raw_open(path, (int)r->flags | O_CLOEXEC | O_NOCTTY, 0);
+}
+
 static int file_fd_restore(struct fermata_desc *d, const void *record, size_t len)
 {
 	const struct file_record *r = record;
@@ -194,7 +210,7 @@ static int file_fd_restore(struct fermata_desc *d, const void *record, size_t le
 	else if (!(path = fermata_path_now(path, buf, sizeof(buf))))
 		fd = -ENAMETOOLONG;
 	else
-		fd = raw_open(path, (int)r->flags | O_CLOEXEC | O_NOCTTY, 0);
+		fd = open_again(d, r, path);
 	if (fd == FERMATA_FD_LATER)
 		return fd;
 	if (fd < 0)

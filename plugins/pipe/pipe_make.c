@@ -44,6 +44,8 @@ static int make_name(const char *path)
 {
 	int r = (int)RAW4(SYS_mknodat, AT_FDCWD, path, S_IFIFO | 0600, 0);
 
+	if (!r)
+		r = (int)RAW2(SYS_chmod, path, 0600); /* whatever the umask is */
 	return r < 0 && r != -EEXIST ? r : raw_open(path, O_PATH | O_CLOEXEC | O_NOFOLLOW, 0);
 }
 
@@ -51,16 +53,10 @@ static int make_name(const char *path)
 static int open_named(const char *path)
 {
 	int r = raw_open(path, O_PATH | O_CLOEXEC | O_NOFOLLOW, 0);
-	char folder[PATH_MAX];
 
-	if (r != -ENOENT || strlen(path) >= sizeof(folder))
+	if (r != -ENOENT)
 		return r;
-	memcpy(folder, path, strlen(path) + 1);
-	for (char *p = strchr(folder + 1, '/'); p; p = strchr(p + 1, '/')) {
-		*p = 0;
-		RAW2(SYS_mkdir, folder, 0700); /* what cannot be made is seen below */
-		*p = '/';
-	}
+	raw_make_parents(path);
 	return make_name(path);
 }
 
