@@ -34,6 +34,7 @@ static struct {
 	size_t out_length, out_room;
 	struct key **buckets;
 	uint32_t bucket_count, count, reply;
+	bool more; /* of the reply is to come */
 } names;
 
 static uint32_t hash(bool job, const uint8_t *key, size_t n)
@@ -98,6 +99,7 @@ int names_send(void)
 
 	if (!names.out_length)
 		return 0;
+	((struct msg_names *)names.out)->flags = MSG_NAMES_IN_PIECES;
 	r = link_send(&agent.link, MSG_NAMES, names.out, names.out_length);
 	memset(names.out, 0, sizeof(struct msg_names));
 	names.out_length = 0;
@@ -197,7 +199,8 @@ int names_take(const struct link_message *m)
 
 	if (m->length < sizeof(*head))
 		return -EPROTO;
-	names.reply++;
+	names.reply += !names.more;
+	names.more = head->flags & MSG_NAMES_MORE;
 	for (uint32_t i = 0; !r && i < head->count; i++) {
 		struct msg_name e;
 

@@ -143,6 +143,7 @@ struct member {
 	uint8_t digest[16];
 	char image[64];
 	struct name_ask *asks;
+	bool names_in_pieces; /* it takes a reply in several frames */
 };
 
 /* A host, or after a restart in parts a part of one: what has pids, inodes and a loopback of its own. */

@@ -17,6 +17,7 @@
 
 #define NAMES_CHUNK (256u * 1024)
 #define NAMES_JOB UINT32_MAX
+#define NAMES_PIECE (1u << 20) /* of a reply, in a frame: several entries at least */
 
 struct name_chunk {
 	struct name_chunk *next;
@@ -153,6 +154,7 @@ int names_add(struct coordinator *c, struct member *m, const uint8_t *data, size
 	struct decode_name entry;
 	int r = decode_names_begin(&it, data, length);
 
+	m->names_in_pieces = r == 0 && it.flags & MSG_NAMES_IN_PIECES;
 	while (r == 0 && (r = decode_names_next(&it, &entry)) > 0) {
 		bool job = entry.kind == MSG_NAME_JOB_PUBLISH || entry.kind == MSG_NAME_JOB_ASK;
 		struct name_key *k = names_key(&c->names, job ? NAMES_JOB : m->scope, entry.key, entry.key_length);
@@ -178,23 +180,42 @@ int names_each(struct coordinator *c, int (*take)(void *arg, const uint8_t *key,
 	return r;
 }
 
-static uint8_t *names_put(uint8_t *at, const struct name_key *k)
+/* A reply on its way: frames of up to @room bytes of entries. */
+struct reply {
+	struct member *to;
+	uint8_t *bytes;
+	size_t room, used;
+	uint32_t count;
+};
+
+static void reply_send(struct reply *r, uint32_t flags)
+{
+	struct msg_names head = { r->count, flags };
+
+	connection_send(r->to->conn, MSG_NAMES_REPLY, &head, sizeof(head), r->bytes, r->used);
+	r->used = r->count = 0;
+}
+
+static void reply_put(struct reply *r, const struct name_key *k)
 {
 	uint16_t kind = k->scope == NAMES_JOB ? MSG_NAME_JOB_PUBLISH : MSG_NAME_PUBLISH;
 
 	for (const struct name_value *v = k->first; v; v = v->next) {
-		encode_name(at, kind, k->bytes, k->length, v->bytes, v->length);
-		at += encode_name_size(k->length, v->length);
+		size_t size = encode_name_size(k->length, v->length);
+
+		if (r->used + size > r->room)
+			reply_send(r, MSG_NAMES_MORE);
+		encode_name(r->bytes + r->used, kind, k->bytes, k->length, v->bytes, v->length);
+		r->used += size;
+		r->count++;
 	}
-	return at;
 }
 
 static int names_answer_member(struct member *m)
 {
 	struct name_ask *asks = NULL, *next;
-	struct msg_names head = { 0 };
+	struct reply reply = { .to = m };
 	uint64_t size = 0;
-	uint8_t *reply, *at;
 
 	/* Keeps one ask a key. */
 	for (struct name_ask *a = m->asks; a; a = next) {
@@ -203,22 +224,22 @@ static int names_answer_member(struct member *m)
 			continue;
 		a->key->answered_to = m->number;
 		size += a->key->total;
-		head.count += a->key->count;
 		a->next = asks;
 		asks = a;
 	}
 	m->asks = NULL;
-	if (size + sizeof(head) > PROTOCOL_LENGTH_MAX)
+	reply.room = m->names_in_pieces && size > NAMES_PIECE ? NAMES_PIECE : size;
+	if (reply.room + sizeof(struct msg_names) > PROTOCOL_LENGTH_MAX)
 		return -EMSGSIZE;
-	reply = at = malloc(size + 1);
-	if (!reply)
+	reply.bytes = malloc(reply.room + 1);
+	if (!reply.bytes)
 		return -ENOMEM;
 	for (; asks; asks = asks->next) {
-		at = names_put(at, asks->key);
+		reply_put(&reply, asks->key);
 		asks->key->answered_to = UINT32_MAX;
 	}
-	connection_send(m->conn, MSG_NAMES_REPLY, &head, sizeof(head), reply, size);
-	free(reply);
+	reply_send(&reply, 0);
+	free(reply.bytes);
 	return 0;
 }
 

@@ -49,7 +49,7 @@ int decode_names_begin(struct decode_names *it, const void *data, size_t length)
 	if (length < sizeof(head))
 		return -EPROTO;
 	memcpy(&head, data, sizeof(head));
-	*it = (struct decode_names){ .data = data, .length = length, .at = sizeof(head), .left = head.count };
+	*it = (struct decode_names){ .data = data, .length = length, .at = sizeof(head), .left = head.count, .flags = head.flags };
 	return 0;
 }
 

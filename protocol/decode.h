@@ -27,7 +27,7 @@ struct decode_name {
 struct decode_names {
 	const uint8_t *data;
 	size_t length, at;
-	uint32_t left;
+	uint32_t left, flags; /* flags: MSG_NAMES_* */
 };
 
 /* Walks the entries of a MSG_NAMES or MSG_NAMES_REPLY: 1 with an entry, 0 at the end, -EPROTO. */

@@ -161,8 +161,11 @@ struct msg_phase_done {
 /* Entries follow, each: struct msg_name, then key, then value; the next one begins at the next multiple of 8. */
 struct msg_names {
 	uint32_t count;
-	uint32_t reserved;
+	uint32_t flags; /* MSG_NAMES_*; others are 0 */
 };
+
+#define MSG_NAMES_IN_PIECES 1u /* agent: a reply may come in several frames; agents in old images do not say so */
+#define MSG_NAMES_MORE 2u      /* coordinator: this reply goes on in the next frame */
 
 /* Names of the host, and of the whole job. */
 enum { MSG_NAME_PUBLISH = 1, MSG_NAME_ASK = 2, MSG_NAME_JOB_PUBLISH = 3, MSG_NAME_JOB_ASK = 4 };

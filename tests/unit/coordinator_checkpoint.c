@@ -114,6 +114,57 @@ static void test_names(void **state)
 	job_finish(&c, agents, 2, &command);
 }
 
+#define VALUES 3000u
+#define LONGEST 1000u
+
+static void name_long(struct link *l, uint32_t flags, uint16_t kind, uint32_t number, size_t length)
+{
+	struct msg_names head = { 1, flags };
+	uint8_t value[LONGEST] = { 0 }, entry[LONGEST + 64];
+
+	memcpy(value, &number, sizeof(number));
+	encode_name(entry, kind, "many", 4, value, (uint16_t)length);
+	assert_int_equal(link_send2(l, MSG_NAMES, &head, sizeof(head), entry, encode_name_size(4, length)), 0);
+}
+
+/* A large reply comes in frames, in order, to who takes that; to another agent in one. */
+static void test_pieces(void **state)
+{
+	struct link agents[2], command;
+	uint32_t flags, frames, number, got;
+	struct decode_names it;
+	struct decode_name n;
+	struct link_message m;
+	struct conductor c;
+
+	job_start(&c, &defaults, agents, 2, &command);
+	command_ask(&command, 0);
+	agents_do(agents, 2, PHASE_SUSPEND);
+	for (uint32_t i = 0; i < VALUES; i++)
+		name_long(&agents[0], 0, MSG_NAME_JOB_PUBLISH, i, LONGEST);
+	name_long(&agents[0], MSG_NAMES_IN_PIECES, MSG_NAME_JOB_ASK, 0, 0);
+	name_long(&agents[1], 0, MSG_NAME_JOB_ASK, 0, 0);
+	agents_do(agents, 2, PHASE_QUIESCE);
+	for (int i = 0; i < 2; i++) {
+		frames = got = 0;
+		do {
+			m = agent_receive(&agents[i], MSG_NAMES_REPLY);
+			assert_int_equal(decode_names_begin(&it, m.data, m.length), 0);
+			flags = it.flags;
+			for (frames++; decode_names_next(&it, &n) > 0; got++) {
+				memcpy(&number, n.value, sizeof(number));
+				assert_int_equal(number, got);
+			}
+		} while (flags & MSG_NAMES_MORE);
+		assert_int_equal(got, VALUES);
+		assert_int_equal(frames, i ? 1 : 3);
+	}
+	agents_do(agents, 2, PHASE_DRAIN);
+	agents_do(agents, 2, PHASE_WRITE);
+	command_result(&command, NULL, 0);
+	job_finish(&c, agents, 2, &command);
+}
+
 static void test_waiters(void **state)
 {
 	struct link agent, commands[3];
@@ -303,7 +354,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_complete), cmocka_unit_test(test_many),
-		cmocka_unit_test(test_drain_rounds), cmocka_unit_test(test_names),
+		cmocka_unit_test(test_drain_rounds), cmocka_unit_test(test_names), cmocka_unit_test(test_pieces),
 		cmocka_unit_test(test_waiters), cmocka_unit_test(test_stop), cmocka_unit_test(test_requeue), cmocka_unit_test(test_failed),
 		cmocka_unit_test(test_keep),
 		cmocka_unit_test(test_nobody),
