@@ -27,15 +27,15 @@ int verbs_names_make_if_leads(void)
 	return leads > 0 ? verbs_names_make() : 0;
 }
 
-/* All values of the name, one after another; those of another size are none. */
-#define each_value(v, name)                                                                                               \
-	for (struct walk w_ = { 0, 0 }; ((v) = fermata_job_resolve(name, sizeof(name), w_.index, &w_.len)); w_.index++) \
-		if (w_.len == sizeof(*(v)))
-
 struct walk {
 	unsigned int index;
 	size_t len;
 };
+
+/* All values of the name, one after another; those of another size are none. */
+#define each_value(v, name)                                                                                               \
+	for (struct walk w_ = { 0, 0 }; ((v) = fermata_job_resolve(name, sizeof(name), w_.index, &w_.len)); w_.index++) \
+		if (w_.len == sizeof(*(v)))
 
 /* ---- where each part lies ---- */
 

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The group "verbs" of benchmarks/run: many queue pairs, regions and processes."""
+import json
+import re
+import subprocess
+
+from figures import better_half, show
+from harness import wait_for
+
+
+class ManyObjects:
+    """Of a Bench."""
+
+    def verbs(self):
+        """Many queue pairs and regions: the calls among them, and what they cost a checkpoint and a restart."""
+        for queue_pairs, regions, limit_ms in ((1, 1, 1), (64, 64, 5), (4096, 4096, 100), (1, 100000, None)):
+            made, bare = map(float, self.verbs_bare(queue_pairs, regions))
+            name = f'verbs-{queue_pairs}qp-{regions}mr'
+            for way in ('idle', 'busy'):
+                self.verbs_one(name, [queue_pairs, regions, way], made, bare, limit_ms)
+
+        few, many = 16, 64
+        each = {n: better_half([self.verbs_together(n, 4000) for _ in range(3)]) / n for n in (few, many)}
+        show('verbs-restart-together', f'{each[many] / each[few]:.2f} times as long a process for {many} processes as for {few}, of 4000 regions each '
+             f'({1000 * each[few]:.2f} -> {1000 * each[many]:.2f} ms)', 'at most 1.50: n log n', each[many] / each[few] <= 1.5)
+
+    def verbs_together(self, processes, regions):
+        """Seconds that their device's objects and names take at a restart."""
+        job = self.job()
+        one = f'{self.build}/benchmarks/verbs_many 1 {regions} idle > out.$n & '
+        try:
+            job.launch('together', ['sh', '-c', f'for n in $(seq {processes}); do {one} done; wait'], ['--rdma', 'soft'])
+            wait_for(lambda: sum('ready' in p.read_text() for p in job.cwd.glob('out.*')) == processes, 'not all get ready', 120)
+            job.checkpoint()
+            job.kill_all()
+            restarted = job.restart()
+            return self.verbs_again(job, restarted)
+        finally:
+            job.clean()
+
+    def verbs_again(self, job, restarted):
+        phases = {}
+
+        def over():
+            phases.update(self.status(job).get('restart_phases_ns', {}))
+            return restarted.ended() or 'REFILL' in phases
+        wait_for(over, 'no restart', 120)
+        return sum(ns for phase, ns in phases.items() if phase in ('RECREATE', 'PUBLISH', 'RECONNECT')) / 1e9
+
+    def verbs_bare(self, *amounts):
+        program = self.build / 'benchmarks/verbs_many'
+        runs = [subprocess.run([self.bin / 'softrdma-run', program, *map(str, amounts)], capture_output=True, text=True, check=True).stdout
+                .split() for _ in range(3)]
+        return [min(column, key=float) for column in zip(*runs)]
+
+    def verbs_one(self, name, arguments, made, bare, limit_ms):
+        job, way = self.job(), arguments[2]
+        try:
+            running = job.launch('many', [self.build / 'benchmarks/verbs_many', *map(str, arguments)], ['--rdma', 'soft'])
+            wait_for(lambda: running.out.has_line('ready') or running.ended(), f'{name} does not get ready', 60)
+            before = float(running.out.text().split()[1])
+            drains = []
+            for _ in range(5):
+                job.checkpoint()
+                drains.append(self.status(job)['last']['phases_ns']['DRAIN'] / 1e6)
+            drain = better_half(drains)
+            show(f'{name}-drain-{way}', f'{drain:.2f} ms', *([f'less than {limit_ms} ms', drain < limit_ms] if limit_ms else []))
+            if way == 'busy':
+                return
+            job.kill_all()
+            # What the killed device has left in memory the next one gives back, whoever it is: no part of making objects.
+            subprocess.run([self.bin / 'softrdma-run', 'ibv_devinfo'], env=job.env, capture_output=True, check=True)
+            restarted = job.restart()
+            again = self.verbs_again(job, restarted)
+            (job.cwd / 'finish').touch()
+            restarted.wait_end(60)
+            after = float(re.search(r'^after ([0-9.]+)', restarted.out.text(), re.M).group(1))
+            show(f'{name}-post-poll', f'+{before - bare:.0f} ns, {before / bare:.2f} x bare; after a restart {after - before:+.0f} ns',
+                 'less than +25, within 10', before - bare < 25 and after - before < 10)
+            show(f'{name}-restart', f'{again / made:.2f} of what making them takes bare ({1000 * made:.1f} -> {1000 * again:.1f} ms)',
+                 'at most 1.30', again / made <= 1.3)
+        finally:
+            job.clean()
+
+    def status(self, job):
+        code, out, _ = job.command('status', '--json', job.name)
+        return json.loads(out) if code == 0 else {}
