@@ -167,7 +167,7 @@ static void body_outside(void)
 
 static void body_named(void)
 {
-	char path[64], c;
+	char path[64], other[80], c;
 	int w;
 
 	snprintf(path, sizeof(path), "/tmp/fermata-fifo-%d", getpid());
@@ -185,9 +185,13 @@ static void body_named(void)
 	CHECK(read(p[0], &c, 1) == 0);
 	fake_checkpoint_restart();
 	CHECK(read(p[0], &c, 1) == 0);
-	unlink(path);
+	snprintf(other, sizeof(other), "%s-other", path);
+	CHECK(link(path, other) == 0 && unlink(path) == 0);
 	CHECK(fake_checkpoint() == -EOPNOTSUPP && strstr(fake_text, path));
 	fake_resume();
+	CHECK(unlink(other) == 0);
+	fake_checkpoint_restart();
+	CHECK(read(p[0], &c, 1) == 0 && access(path, F_OK) != 0);
 }
 
 static void test_named(void **state) { fake_run(1, body_named); }
