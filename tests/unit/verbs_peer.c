@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "plugins/verbs/verbs_internal.h"
+#include "plugins/verbs/verbs_keys.h"
 #include "plugins/verbs/verbs_table.h"
 #include "tests/lib/fake_verbs_host.h"
 
@@ -155,6 +156,32 @@ static void test_keys_of_devices(void **state)
 	assert_int_equal(verbs_rkey_real(qp.peer_owner, qp.peer_device, ANOTHER), 0x2101);
 }
 
+#define MEMBERS 40u
+#define CHUNKS 4u
+
+/* Each of many processes has counted from the same key on: the table is scattered. */
+static void test_keys_of_many(void **state)
+{
+	struct mr_chunk chunk = { .count = ARRAY_SIZE(chunk.mr) };
+
+	fake_host_init(1);
+	for (uint32_t member = 1; member <= MEMBERS; member++)
+		for (uint32_t n = 0; n < CHUNKS; n++) {
+			chunk.owner = (struct verbs_owner){ member, 1 };
+			for (uint32_t i = 0; i < chunk.count; i++) {
+				chunk.mr[i].virtual = (n * chunk.count + i) << 8;
+				chunk.mr[i].real = member << 20 | (n * chunk.count + i);
+			}
+			assert_int_equal(fermata_job_publish(NAME_MR, sizeof(NAME_MR), &chunk, sizeof(chunk)), 0);
+		}
+	learn();
+	assert_true(verbs_rkeys->factor != 1 && verbs_rkeys->count == MEMBERS * CHUNKS * chunk.count);
+	for (uint32_t member = 1; member <= MEMBERS; member++)
+		for (uint32_t key = 0; key < CHUNKS * chunk.count; key++)
+			assert_int_equal(verbs_rkey_real((struct verbs_owner){ member, 1 }, 0, key << 8), member << 20 | key);
+	assert_int_equal(verbs_rkey_real((struct verbs_owner){ MEMBERS + 1, 1 }, 0, 0x100), 0x100);
+}
+
 static union ibv_gid gid_in(uint8_t subnet, uint8_t last)
 {
 	return (union ibv_gid){ .raw = { 0xfe, 0xc0, [7] = subnet, [8] = 2, [15] = last } };
@@ -286,7 +313,7 @@ static void test_same_number_of_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number), cmocka_unit_test(test_one_name), cmocka_unit_test(test_subnets), cmocka_unit_test(test_paths), cmocka_unit_test(test_kinds),
-					     cmocka_unit_test(test_same_number_of_many), cmocka_unit_test(test_keys_of_devices) };
+					     cmocka_unit_test(test_same_number_of_many), cmocka_unit_test(test_keys_of_devices), cmocka_unit_test(test_keys_of_many) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
