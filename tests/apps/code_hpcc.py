@@ -42,7 +42,7 @@ class Hpcc(Application):
         return {key: said[key] for key in NUMBERS}
 
     def seconds(self, cwd):
-        return sum(float(value) for key, value in self.summary(cwd).items() if re.search('(?i)_time', key))
+        return sum(float(value) for key, value in self.summary(cwd).items() if re.search(r'(?i)_(check)?time\d*$', key))  # not the bounds that they have
 
 
 CODES = [Hpcc()]
