@@ -163,6 +163,8 @@ int traced_refuse(void); /* before the threads are stopped: 0, or -errno: a proc
 
 /* ---- wrap_exit.c ---- */
 void exit_foretold(bool ends); /* the process will end without a word, or does not after all */
+void exit_forked(void);    /* in a fork's child: what its parent has said is not true of it */
+void exit_restarted(void); /* says again what was said before the checkpoint */
 
 /* ---- environment.c ---- */
 void environment_init(void); /* in the constructor, before the program could change its environment */

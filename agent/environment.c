@@ -36,7 +36,9 @@ static bool lib_moved; /* since this program was begun: its entries that name ou
 _Static_assert(ROOM >= 16 + sizeof(agent.jobdir), "FERMATA_JOBDIR");
 _Static_assert(ROOM >= HOST_ID_ENTRY && ROOM >= BEGUN_ENTRY, "FERMATA_HOST, FERMATA_BEGUN");
 
-static char *const *initial; /* what the kernel has laid: still there when the program clears its environment */
+/* Copies of what the loader and we had it from: unsetenv() takes entries out of the list that the kernel has laid, and who writes a title over its arguments (setproctitle) clears the text. */
+#define INITIAL_MAX 16
+static char *initial[INITIAL_MAX + 1];
 
 static bool is_of(const char *text, const struct entry *e)
 {
@@ -58,11 +60,23 @@ static void note_host(void)
 	put_in_place(&entries[BEGUN]);
 }
 
+static bool is_wanted(const char *text)
+{
+	return !strncmp(text, PRELOAD, sizeof(PRELOAD) - 1) || !strncmp(text, "LD_LIBRARY_PATH=", 16) || !strncmp(text, "FERMATA_", 8);
+}
+
+static void keep_initial(char *const *env)
+{
+	for (size_t n = 0; env && *env && n < INITIAL_MAX; env++)
+		if (is_wanted(*env))
+			initial[n++] = arena_strdup(&agent_arena, *env);
+}
+
 void environment_init(void)
 {
 	extern char **environ;
 
-	initial = environ;
+	keep_initial(environ);
 	for (struct entry *e = entries; e < entries + ARRAY_SIZE(entries); e++)
 		for (char **at = environ; at && *at && !e->first; at++)
 			if (is_of(*at, e)) {
@@ -79,7 +93,7 @@ void environment_init(void)
 const char *environment_find(const char *name)
 {
 	extern char **environ;
-	char *const *of[] = { environ, initial };
+	char *const *of[] = { environ, initial }; /* initial ends at a copy that there was no memory for */
 
 	for (size_t i = 0; i < ARRAY_SIZE(of); i++)
 		for (char *const *at = of[i]; at && *at; at++)

@@ -132,6 +132,7 @@ static void fork_child(void)
 	agent.member = UINT32_MAX;
 	fdpass_job(agent.jobdir, (int)agent.pid);
 	stop_forked();
+	exit_forked();
 	phase_forked();
 	wrap_timer_forked();
 	wrap_inotify_forked();

@@ -185,6 +185,7 @@ static void restart_done(void)
 	sysv_restarted();
 	moved_end();
 	limits_restarted();
+	exit_restarted();
 	records_free();
 	names_clear();
 	agent.drop_rights = agent.own_credentials = agent.restart.caps;

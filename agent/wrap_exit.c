@@ -17,6 +17,8 @@
 #define YIELDS 2000
 #define NAPS 1000 /* of a millisecond */
 
+static bool said; /* that we end: a checkpoint may still find us on the way there */
+
 static bool take_link(void)
 {
 	const struct timespec nap = { 0, 1000000 };
@@ -55,10 +57,28 @@ static void say_goodbye(void)
 	fermata_enter();
 	m.childless = RAW5(SYS_waitid, P_ALL, 0, NULL, WEXITED | WNOHANG | WNOWAIT | __WALL, NULL) == -ECHILD;
 	if (take_link()) {
+		said = true;
 		link_send(&agent.link, MSG_EXITING, &m, sizeof(m));
 		lock_release(&agent.link_lock);
 	}
 	fermata_leave();
+}
+
+void exit_forked(void)
+{
+	said = false;
+}
+
+/* The coordinator of this life has not heard it. Before the threads go on. */
+void exit_restarted(void)
+{
+	const struct msg_exiting m = { 0 };
+
+	if (!said)
+		return;
+	lock_acquire(&agent.link_lock);
+	link_send(&agent.link, MSG_EXITING, &m, sizeof(m));
+	lock_release(&agent.link_lock);
 }
 
 __attribute__((destructor)) static void at_exit(void)

@@ -28,26 +28,27 @@ static void close_all(unsigned int way)
 	}
 }
 
-static void run(const char *program)
+/* Under fermata what begins without an environment is of the job all the same. */
+static void run(const char *check)
 {
-	char *argv[] = { (char *)program, NULL }, *none[] = { NULL };
+	char *argv[] = { "/bin/sh", "-c", (char *)check, NULL }, *none[] = { NULL };
 	pid_t pid = fork();
 	int status;
 
 	CHECK(pid >= 0);
 	if (pid == 0) {
-		execve(program, argv, none);
+		execve(argv[0], argv, none);
 		_exit(1);
 	}
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
-static void child(void)
+static void child(const char *check)
 {
 	CHECK(unsetenv("LD_PRELOAD") == 0 && clearenv() == 0);
 	while (!feature_finished()) {
 		close_all(3);
-		run("/bin/true");
+		run(check);
 		CHECK(!getenv("LD_PRELOAD"));
 		feature_work();
 	}
@@ -56,13 +57,14 @@ static void child(void)
 
 int main(void)
 {
+	const char *check = getenv("FERMATA_JOBDIR") ? "test -n \"$FERMATA_JOBDIR\" && test -n \"$LD_PRELOAD\"" : "true";
 	unsigned int step = 0;
 	int status;
 	pid_t pid = fork();
 
 	CHECK(pid >= 0);
 	if (pid == 0)
-		child();
+		child(check);
 	feature_ready();
 	do {
 		int fd = open("/dev/zero", O_RDONLY);
