@@ -172,7 +172,10 @@ void environment_restarted(void);
 char *environment_entry(char *entry); /* as a program that is begun now has to get it */
 /* The same of LD_PRELOAD, in @buf, if our library has to be put in front, or in another place. */
 char *environment_preload(char *entry, char *buf, size_t size);
-const char *environment_find(const char *name); /* the program's entry, or, if it has removed that, the one that it began with; NULL */
+/* What a child of the job must have, whatever environment it is given; each with its =. */
+#define ENVIRONMENT_KEPT 6
+extern const char *const environment_kept[ENVIRONMENT_KEPT];
+const char *environment_find(size_t kept); /* the program's entry, or, if it has removed that, the one that it began with; NULL */
 const char *environment_host(void);   /* the entries that every such program has to have */
 const char *environment_begun(void);
 

@@ -37,8 +37,9 @@ _Static_assert(ROOM >= 16 + sizeof(agent.jobdir), "FERMATA_JOBDIR");
 _Static_assert(ROOM >= HOST_ID_ENTRY && ROOM >= BEGUN_ENTRY, "FERMATA_HOST, FERMATA_BEGUN");
 
 /* Copies of what the loader and we had it from: unsetenv() takes entries out of the list that the kernel has laid, and who writes a title over its arguments (setproctitle) clears the text. */
-#define INITIAL_MAX 16
-static char *initial[INITIAL_MAX + 1];
+static char *initial[ENVIRONMENT_KEPT];
+
+const char *const environment_kept[ENVIRONMENT_KEPT] = { "LD_PRELOAD=", "LD_LIBRARY_PATH=", "FERMATA_JOBDIR=", "FERMATA_LIBDIR=", "FERMATA_RDMA=", "FERMATA_REMOTE=" };
 
 static bool is_of(const char *text, const struct entry *e)
 {
@@ -60,46 +61,47 @@ static void note_host(void)
 	put_in_place(&entries[BEGUN]);
 }
 
-static bool is_wanted(const char *text)
+/* In the program's own list. */
+static char *find(const char *name)
 {
-	return !strncmp(text, PRELOAD, sizeof(PRELOAD) - 1) || !strncmp(text, "LD_LIBRARY_PATH=", 16) || !strncmp(text, "FERMATA_", 8);
+	extern char **environ;
+
+	for (char **at = environ; at && *at; at++)
+		if (!strncmp(*at, name, strlen(name)))
+			return *at;
+	return NULL;
 }
 
-static void keep_initial(char *const *env)
+static void keep_initial(void)
 {
-	for (size_t n = 0; env && *env && n < INITIAL_MAX; env++)
-		if (is_wanted(*env))
-			initial[n++] = arena_strdup(&agent_arena, *env);
+	for (size_t i = 0; i < ENVIRONMENT_KEPT; i++) {
+		const char *entry = find(environment_kept[i]);
+
+		initial[i] = entry ? arena_strdup(&agent_arena, entry) : NULL;
+	}
 }
 
 void environment_init(void)
 {
 	extern char **environ;
 
-	keep_initial(environ);
+	keep_initial();
 	for (struct entry *e = entries; e < entries + ARRAY_SIZE(entries); e++)
 		for (char **at = environ; at && *at && !e->first; at++)
 			if (is_of(*at, e)) {
 				e->first = *at;
 				e->length = strlen(*at);
 			}
-	for (char **at = environ; at && *at && !preload; at++)
-		if (!strncmp(*at, PRELOAD, sizeof(PRELOAD) - 1))
-			preload = *at;
+	preload = find(PRELOAD);
 	fm_format(entries[LIBDIR].now, ROOM, "%s%s", entries[LIBDIR].name, agent.libdir);
 	note_host();
 }
 
-const char *environment_find(const char *name)
+const char *environment_find(size_t kept)
 {
-	extern char **environ;
-	char *const *of[] = { environ, initial }; /* initial ends at a copy that there was no memory for */
+	const char *now = find(environment_kept[kept]);
 
-	for (size_t i = 0; i < ARRAY_SIZE(of); i++)
-		for (char *const *at = of[i]; at && *at; at++)
-			if (!strncmp(*at, name, strlen(name)))
-				return *at;
-	return NULL;
+	return now ? now : initial[kept];
 }
 
 char *environment_entry(char *entry)

@@ -23,8 +23,6 @@
 
 #define EXTRA 12
 
-static const char *const kept[] = { "LD_PRELOAD=", "LD_LIBRARY_PATH=", "FERMATA_JOBDIR=", "FERMATA_LIBDIR=", "FERMATA_RDMA=", "FERMATA_REMOTE=" };
-
 static size_t count(char *const *v)
 {
 	size_t n = 0;
@@ -62,10 +60,10 @@ static void make_env(char *const *env, char **out, char *preload, size_t preload
 		out[n++] = entry_of(*env, preload, preload_size);
 	}
 	out[n] = NULL;
-	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
-		const char *ours = environment_find(kept[i]);
+	for (size_t i = 0; i < ENVIRONMENT_KEPT; i++) {
+		const char *ours = environment_find(i);
 
-		if (ours && !find(out, kept[i])) {
+		if (ours && !find(out, environment_kept[i])) {
 			out[n++] = entry_of((char *)ours, preload, preload_size);
 			out[n] = NULL;
 		}

@@ -46,7 +46,7 @@ static int make_name(const char *path)
 
 	if (!r)
 		r = (int)RAW2(SYS_chmod, path, 0600); /* whatever the umask is */
-	return r < 0 && r != -EEXIST ? r : raw_open(path, O_PATH | O_CLOEXEC | O_NOFOLLOW, 0);
+	return r < 0 ? r : raw_open(path, O_PATH | O_CLOEXEC | O_NOFOLLOW, 0);
 }
 
 /* One that is gone, perhaps with its folders (mpirun removes its own when a rank dies), is made again, for its user. */
@@ -57,17 +57,21 @@ static int open_named(const char *path)
 	if (r != -ENOENT)
 		return r;
 	raw_make_parents(path);
-	return make_name(path);
+	r = make_name(path);
+	return r == -EEXIST ? raw_open(path, O_PATH | O_CLOEXEC | O_NOFOLLOW, 0) : r;
 }
 
+/* A name that is there already is another job's, which may have our numbers in a namespace of its own, or of a restart that was killed. */
 static int make_in(const char *directory, size_t length, int number)
 {
 	char name[PATH_MAX + 64];
-	int fd;
+	int fd = -EEXIST;
 
 	memcpy(name, directory, length);
-	fm_format(name + length, sizeof(name) - length, "/.fermata-%u-%d", fermata_pid(), number);
-	fd = make_name(name);
+	for (unsigned int other = 0; fd == -EEXIST && other < 100; other++) {
+		fm_format(name + length, sizeof(name) - length, "/.fermata-%u-%d-%u", fermata_pid(), number, other);
+		fd = make_name(name);
+	}
 	if (fd >= 0)
 		RAW3(SYS_unlinkat, AT_FDCWD, name, 0);
 	return fd;

@@ -16,15 +16,6 @@
 #define STEPS_OK(t) (8 * (t)->count + 64)
 #define HUGE_PAGE ((uintptr_t)2 << 20)
 
-static uint32_t slots_for(uint32_t count)
-{
-	uint32_t slots = 64;
-
-	while (slots < 2 * (uint64_t)count)
-		slots *= 2;
-	return slots;
-}
-
 static size_t size_of(uint32_t slots)
 {
 	return sizeof(struct keys) + slots * sizeof(struct key_entry);
@@ -82,18 +73,18 @@ int verbs_keys_are_crowded(const struct keys *t)
 
 size_t verbs_keys_size(uint32_t count)
 {
-	return size_of(slots_for(count));
+	return size_of(verbs_slots_for(count));
 }
 
 void verbs_keys_place(struct keys *t, uint32_t count, int scattered)
 {
-	keys_begin(t, slots_for(count), scattered ? SCATTERED : 1);
+	keys_begin(t, verbs_slots_for(count), scattered ? SCATTERED : 1);
 }
 
 int verbs_keys_make(struct keys **where, uint32_t count)
 {
 	fermata_free(*where);
-	*where = keys_alloc(slots_for(count), 1);
+	*where = keys_alloc(verbs_slots_for(count), 1);
 	return *where ? 0 : -ENOMEM;
 }
 

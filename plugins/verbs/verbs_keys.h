@@ -24,6 +24,16 @@ struct keys {
 /* Of this life. Our own local ones, which change by one word (verbs_key_remove), and everybody's remote ones, which never do (verbs_names.c). */
 extern struct keys *verbs_lkeys HIDDEN, *verbs_rkeys HIDDEN;
 
+/* Of any table here: it is half full at most. */
+static inline uint32_t verbs_slots_for(uint32_t count)
+{
+	uint32_t slots = 64;
+
+	while (slots < 2 * (uint64_t)count)
+		slots *= 2;
+	return slots;
+}
+
 /* An empty table in place of *@where, for so many keys; more make it grow. 0 or -ENOMEM. */
 int verbs_keys_make(struct keys **where, uint32_t count);
 int verbs_keys_add(struct keys **where, uint32_t key, uint32_t real, struct verbs_owner owner);

@@ -22,11 +22,6 @@ int verbs_names_ask(void)
 	return r < 0 ? r : 0;
 }
 
-int verbs_names_make_if_leads(void)
-{
-	return leads > 0 ? verbs_names_make() : 0;
-}
-
 struct walk {
 	unsigned int index;
 	size_t len;
@@ -91,18 +86,9 @@ static uint64_t place(uint64_t *size, uint64_t bytes)
 	return bytes ? offset : 0;
 }
 
-static uint32_t slots_for(uint32_t count)
-{
-	uint32_t slots = 64;
-
-	while (slots < 2 * (uint64_t)count)
-		slots *= 2;
-	return slots;
-}
-
 static uint64_t place_table(uint64_t *size, uint32_t count)
 {
-	return place(size, count ? sizeof(struct table) + slots_for(count) * sizeof(struct entry) : 0);
+	return place(size, count ? sizeof(struct table) + verbs_slots_for(count) * sizeof(struct entry) : 0);
 }
 
 static struct names lay_out(const struct counts *n)
@@ -130,7 +116,7 @@ static struct table *table_begin(uint64_t offset, uint32_t count)
 	struct table *t = offset ? (struct table *)(base + offset) : NULL;
 
 	if (t)
-		t->mask = slots_for(count) - 1;
+		t->mask = verbs_slots_for(count) - 1;
 	return t;
 }
 
@@ -271,7 +257,7 @@ static void make_hosts(struct names *n)
 		value_add(base + n->parts, &n->part_count, part, sizeof(*part));
 }
 
-int verbs_names_make(void)
+static int make(void)
 {
 	struct counts c = count();
 	struct names head = lay_out(&c), *n = fermata_alloc(head.size);
@@ -289,4 +275,9 @@ int verbs_names_make(void)
 	r = fermata_common_write(n, n->size);
 	fermata_free(n);
 	return r;
+}
+
+int verbs_names_make(void)
+{
+	return leads > 0 ? make() : 0;
 }

@@ -28,7 +28,7 @@ extern uint32_t verbs_self HIDDEN; /* our own number in the tables */
 /* By the names of this life. A port's is its LID or its GID's address. */
 extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 
-/* The names that a restart's processes tell each other by: verbs_publish.c, verbs_names.c. */
+/* The names that a restart's processes tell each other by: verbs_publish.c, verbs_names_make.c. */
 #define NAME_PORT "verbs/port"
 #define NAME_QP "verbs/qp"
 #define NAME_SRQ "verbs/srq"
@@ -96,7 +96,6 @@ extern const struct port_name *verbs_port_names HIDDEN;
 /* Restart, RECREATE: one process asks for everybody's names, and makes them what all learn: in PUBLISH, if it is the one. 0 or -errno. */
 int verbs_names_ask(void);
 int verbs_names_make(void);
-int verbs_names_make_if_leads(void);
 
 static inline const struct port_name *port_name_of(const struct entry *e)
 {
