@@ -39,7 +39,7 @@ static int note(struct restart *r, const struct restart_process *p, const struct
 			return CLI_DAMAGED;
 		}
 		if (p->info->pid < known->keeper)
-			known->keeper = p->info->pid;
+			*known = (struct restart_sysv){ .segment = *s, .keeper = p->info->pid };
 		return 0;
 	}
 	more = reallocarray(r->sysv, r->sysv_count + 1, sizeof(*more));

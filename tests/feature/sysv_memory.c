@@ -3,7 +3,7 @@
  * System V shared memory: ids, keys, sizes, permissions, creators (also one that has ended) and the numbers of attachments stay; memory
  * stays shared between processes at several addresses, also read-only; a segment marked for removal lives as long as its
  * attachments; one that nobody is attached to can be attached later, and has what was in it; shmdt finds its attachment, of
- * which a part may be unmapped. The ids are in the file "segments", for who cleans up behind a program that was killed.
+ * which a part may be unmapped; the last to attach a segment stays the last, whoever has to attach it for a checkpoint. The ids are in the file "segments", for who cleans up behind a program that was killed.
  */
 #include "feature.h"
 
@@ -17,7 +17,7 @@
 enum { MARKED, KEYED, LONELY, HOLED, READ_ONLY, KINDS };
 
 struct shared {
-	uint64_t count, stop, token;
+	uint64_t count, stop, token, attached;
 };
 
 static struct segment {
@@ -102,11 +102,15 @@ static void check(void)
 	CHECK(again->token == marked->token);
 }
 
+/* It is the last to attach one that nobody has whole and writable. */
 static void child(void)
 {
+	unsigned char *mine = attach(&segments[READ_ONLY], SHM_RDONLY);
+
+	__atomic_store_n(&again->attached, 1, __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&again->stop, __ATOMIC_ACQUIRE)) {
 		__atomic_add_fetch(&again->count, 1, __ATOMIC_RELAXED);
-		CHECK(pattern_holds(keyed, SIZE, 1));
+		CHECK(pattern_holds(keyed, SIZE, 1) && pattern_holds(mine, SIZE, 4));
 	}
 	_exit(0);
 }
@@ -170,8 +174,11 @@ int main(void)
 	CHECK(pid >= 0);
 	if (pid == 0)
 		child();
+	while (!__atomic_load_n(&marked->attached, __ATOMIC_ACQUIRE))
+		usleep(100);
 	for (int i = 0; i < KINDS; i++)
 		CHECK(shmctl(segments[i].id, IPC_STAT, &segments[i].before) == 0);
+	CHECK(segments[READ_ONLY].before.shm_lpid == pid);
 	CHECK(segments[LONELY].before.shm_nattch == 0 && segments[MARKED].before.shm_nattch == 4);
 	feature_ready();
 	do {
