@@ -298,22 +298,11 @@ static int dump_records(void)
 	return r ? r : back;
 }
 
-int dump_write(const struct msg_phase *where, struct msg_phase_done *done)
+/* Nothing may be allocated in the arena any more: the state that a restart begins from is fixed. */
+static int dump_image(const struct msg_phase *where, struct msg_phase_done *done)
 {
-	int r = content_write(where, done);
+	int r = scratch_begin();
 
-	if (!r)
-		r = dump_records();
-	if (!r)
-		r = sysv_begin();
-	if (r)
-		return r;
-	if (arch_context_save(&agent.context)) {
-		agent_restarted();
-		raw_exit_thread(0);
-	}
-	stop_await_asleep();
-	r = scratch_begin();
 	if (r)
 		return fermata_fail(r, "no address space to make the image of process %u", agent.pid);
 	read_host(&state.host);
@@ -323,5 +312,25 @@ int dump_write(const struct msg_phase *where, struct msg_phase_done *done)
 	r = r ? fermata_fail(r, "cannot read what /proc says of process %u (errno %d)", agent.pid, -r) :
 		write_image(where, done);
 	scratch_end();
+	return r;
+}
+
+int dump_write(const struct msg_phase *where, struct msg_phase_done *done)
+{
+	int r = content_write(where, done);
+
+	if (!r)
+		r = dump_records();
+	if (!r)
+		r = sysv_begin();
+	if (!r && arch_context_save(&agent.context)) {
+		agent_restarted();
+		raw_exit_thread(0);
+	}
+	if (!r) {
+		stop_await_asleep();
+		r = dump_image(where, done);
+	}
+	sysv_detach(); /* before anybody's threads go on */
 	return r;
 }

@@ -182,7 +182,7 @@ static void restart_done(void)
 	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
 		if ((*p)->restarted)
 			(*p)->restarted();
-	sysv_restarted();
+	sysv_end();
 	moved_end();
 	limits_restarted();
 	exit_restarted();

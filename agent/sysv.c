@@ -4,8 +4,9 @@
  * counts the attachments, so that none is another job's, and saves the pages, all of them and once, through a
  * mapping of its own that shows the whole segment, or through an attachment that it makes for the checkpoint's duration ("transient").
  *
- * Owns the records, in the arena: made at the beginning of WRITE, before the moment of the image; the transient
- * attachments are gone at RESUME. Runs in the checkpoint thread.
+ * Owns the records, in the arena: made at the beginning of WRITE, before the moment of the image. The transient
+ * attachments are gone at the end of WRITE, not at RESUME: another process may go on before this one, and would count them.
+ * Runs in the checkpoint thread.
  */
 #include "agent/sysv.h"
 
@@ -102,14 +103,6 @@ static int begin(struct sysv_held *h)
 	return r;
 }
 
-static void forget(void)
-{
-	arena_free(&agent_arena, records);
-	records = NULL;
-	record_count = 0;
-	sysv_forget();
-}
-
 int sysv_begin(void)
 {
 	int r = sysv_check_namespaces();
@@ -187,15 +180,19 @@ const struct image_sysv *sysv_records(uint32_t *ret_count)
 	return records;
 }
 
-void sysv_end(void)
+void sysv_detach(void)
 {
-	for (uint32_t i = 0; i < sysv_held_count; i++)
+	for (uint32_t i = 0; i < sysv_held_count; i++) {
 		if (sysv_held[i].transient)
 			RAW1(SYS_shmdt, sysv_held[i].transient);
-	forget();
+		sysv_held[i].transient = 0;
+	}
 }
 
-void sysv_restarted(void)
+void sysv_end(void)
 {
-	forget();
+	arena_free(&agent_arena, records);
+	records = NULL;
+	record_count = 0;
+	sysv_forget();
 }

@@ -26,5 +26,5 @@ int sysv_begin(void);			/* WRITE, before the moment of the image: looks at them,
 int sysv_mark(struct maps *m);		/* completes the mappings of the kind SYSV, and refuses what cannot come back */
 bool sysv_saves(const struct image_mapping *v); /* whether the image has the pages of this mapping */
 const struct image_sysv *sysv_records(uint32_t *ret_count); /* for the note */
-void sysv_end(void);			/* RESUME: detaches again */
-void sysv_restarted(void);		/* the same after a restart, which has not attached them */
+void sysv_detach(void);			/* the end of WRITE: what sysv_begin has attached */
+void sysv_end(void);			/* RESUME, also after a restart */
