@@ -146,7 +146,8 @@ struct net_conn {
 	int in_frame, large, discard;
 	struct net_qp *in_qp; /* whom the long payload is for */
 	uint32_t left;
-	_Atomic uint32_t pause; /* polls that are not to look */
+	_Atomic uint64_t pause_until; /* those who poll do not look before; 0: they do */
+	uint64_t drained, ns_a_kib;   /* within a long payload: when the socket had no more of it (0: it has); how fast it comes */
 	struct net_frame f;
 	char out[NET_OUT];
 	char *in;	  /* NET_IN bytes, */

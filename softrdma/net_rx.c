@@ -15,8 +15,9 @@
 #include "softrdma/net.h"
 
 #define READS 16	/* in a row */
-#define PAUSE 1024    /* polls */
-#define FOLLOWS 4096u /* bytes behind a long payload that are read with it */
+#define PAUSE_LEAST_NS 10000u
+#define PAUSE_MOST_NS 200000u
+#define FOLLOWS 4096u /* bytes that are read with the end of a long message; behind a part of one the next part's frame is */
 
 static void frame_small(struct net_conn *c, char *payload)
 {
@@ -182,6 +183,27 @@ static long read_dropped(struct net_conn *c)
 	return n;
 }
 
+/*
+ * What is asked for too often comes in crumbs, each with the cost of a call, of a wake-up of TCP's and of a packet that says so. So when a long payload is
+ * not all there, who polls waits about as long as the rest should take, by how fast it has come: a host that is quicker loses the least pause.
+ */
+static void pause_begin(struct net_conn *c)
+{
+	uint64_t now = net_now(), ns = (c->left >> 10) * c->ns_a_kib;
+
+	ns = ns < PAUSE_LEAST_NS ? PAUSE_LEAST_NS : ns > PAUSE_MOST_NS ? PAUSE_MOST_NS : ns;
+	if (!c->drained)
+		c->drained = now;
+	c->pause_until = now + ns;
+}
+
+static void pause_end(struct net_conn *c, uint64_t bytes)
+{
+	if (c->drained && bytes >= 1024)
+		c->ns_a_kib = (c->ns_a_kib + (net_now() - c->drained) / (bytes >> 10)) / 2;
+	c->drained = c->pause_until = 0;
+}
+
 static long read_long(struct net_conn *c)
 {
 	struct iovec v[SR_MAX_SGE + 3];
@@ -192,19 +214,19 @@ static long read_long(struct net_conn *c)
 	if (c->discard || large_lock(c, &p))
 		return read_dropped(c);
 	memcpy(v, p.v, p.n * sizeof(*v));
-	v[p.n] = (struct iovec){ c->in, FOLLOWS };
+	v[p.n] = (struct iovec){ c->in, c->f.flags & NET_LAST ? FOLLOWS : sizeof(c->f) };
 	m.msg_iovlen = p.n + 1;
 	n = RAW3(SYS_recvmsg, c->fd, &m, MSG_DONTWAIT);
 	large_unlock(c);
-	/* What is asked for too often comes in crumbs. */
 	if (n == -EAGAIN)
-		c->pause = PAUSE;
+		pause_begin(c);
 	if (n == -EFAULT) {
 		large_fault(c);
 		return read_dropped(c);
 	}
 	if (n <= 0)
 		return n;
+	pause_end(c, (uint64_t)n);
 	c->in_at = 0;
 	c->in_end = n > c->left ? (uint32_t)n - c->left : 0;
 	c->left -= (uint32_t)n - c->in_end;

@@ -219,6 +219,7 @@ void sr_net_poll(struct sr_context *ctx)
 {
 	struct sr_net *net = ctx->net;
 	struct net_conn *c = atomic_load_explicit(&net->single, memory_order_relaxed);
+	uint64_t pause;
 
 	atomic_store_explicit(&net->polls, atomic_load_explicit(&net->polls, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
@@ -228,7 +229,8 @@ void sr_net_poll(struct sr_context *ctx)
 			sockets_serve(net, 1);
 		return;
 	}
-	if (c->pause && c->pause--)
+	pause = atomic_load_explicit(&c->pause_until, memory_order_relaxed);
+	if (pause && net_now() < pause)
 		return;
 	if (!lock_try(&c->lock))
 		return;
