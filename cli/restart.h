@@ -14,6 +14,7 @@
  *   restart_load.c     the part of the plan that says what is read and checked
  *   restart_sysv.c     System V shared memory
  *   restart_ipc.c      System V semaphores and message queues
+ *   restart_ptys.c     pseudo-terminals whose numbers are taken
  *   restart_files.c    contents of files, _put.c puts them back, _outside.c: who else writes to them
  *   restart_trees.c    directories of launch --with, _put.c puts them back
  *   restart_gate.c     hears the restorers, and holds all until every image is found whole
@@ -265,6 +266,9 @@ int restart_sysv_plan(const struct restart *r, const struct restart_process *p, 
 /* ---- restart_ipc.c ---- */
 int restart_ipc_check(const struct restart *r);	 /* 0 or an exit code, the reason said */
 int restart_ipc_create(const struct restart *r); /* in the capsule's init, before the tree: 0 or -errno, said */
+
+/* ---- restart_ptys.c ---- */
+void restart_ptys_mount(const struct restart *r); /* in the capsule's init, before the tree: a /dev/pts of its own, if it needs one */
 
 /* ---- restart_debug.c ---- */
 int restart_debug_check(const struct restart *r); /* 0 or an exit code, the reason said */

@@ -41,7 +41,7 @@ static void mount_mqueue(void)
 		warn("/dev/mqueue shows the queues of this host, not those of the job");
 }
 
-static int mount_proc(void)
+static int mount_own(const struct restart *r)
 {
 	if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0) {
 		warn("the capsule's mounts");
@@ -56,6 +56,7 @@ static int mount_proc(void)
 		return err;
 	}
 	mount_mqueue();
+	restart_ptys_mount(r);
 	return 0;
 }
 
@@ -184,7 +185,7 @@ static int begin(const struct restart *r)
 		warn("the node name %s", r->manifest->hosts[r->host].name);
 		return -ECANCELED;
 	}
-	if (mount_proc() < 0 || restart_sysv_create(r) < 0 || restart_ipc_create(r) < 0 || restart_tree_fork(r) < 0)
+	if (mount_own(r) < 0 || restart_sysv_create(r) < 0 || restart_ipc_create(r) < 0 || restart_tree_fork(r) < 0)
 		return -ECANCELED;
 	restart_tree_set_last_pid(r);
 	return 0;

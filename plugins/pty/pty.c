@@ -11,8 +11,8 @@
  *   RECONNECT  each slave is opened of the maker's master; session leaders take their controlling terminal (pty_session.c)
  *   REFILL     the maker puts back contents, and what would have been in the way: packet and exclusive mode, the lock
  *
- * The terminals are those of the host's /dev/pts, not of an instance of the capsule's own: that would give exact numbers, but hide the
- * terminal that `fermata restart` was given, whose name ttyname(3) then could not find. So a number that somebody has taken meanwhile
+ * The terminals are those of the host's /dev/pts, or, where somebody has taken a number meanwhile, of the capsule's own (cli/restart_ptys.c), so that two
+ * terminals that the job knows may have one number: the file system and the session tell them apart. Without a capsule a number that is taken
  * is replaced by another, and ttyname(3) tells the new one. What was opened as /dev/tty comes back as the terminal itself.
  *
  * A slave whose master was closed has hung up: it gives end of file for ever (PTY_DEAD).
@@ -44,6 +44,14 @@ int pty_publish(uint32_t number, const struct pty_end *end)
 	return r ? r : fermata_ask(&key, sizeof(key));
 }
 
+/* Of one number, but two terminals: a file system has a number once, and a session one terminal. */
+static bool is_another(const struct pty_end *a, const struct pty_end *b)
+{
+	if (a->devpts && b->devpts)
+		return a->devpts != b->devpts;
+	return a->session && b->session && a->session != b->session;
+}
+
 bool pty_find(uint32_t number, const struct pty_end *of, uint32_t kind, struct pty_end *ret)
 {
 	struct pty_key key = key_of(number);
@@ -53,10 +61,11 @@ bool pty_find(uint32_t number, const struct pty_end *of, uint32_t kind, struct p
 	size_t len;
 
 	for (unsigned int i = 0; (value = fermata_resolve(&key, sizeof(key), i, &len)); i++) {
-		if (len < sizeof(end))
+		if (len < offsetof(struct pty_end, session))
 			continue;
-		memcpy(&end, value, sizeof(end));
-		if (end.kind != kind || (of->devpts && end.devpts && of->devpts != end.devpts))
+		memset(&end, 0, sizeof(end));
+		memcpy(&end, value, len < sizeof(end) ? len : sizeof(end)); /* an agent of before has no session */
+		if (end.kind != kind || is_another(of, &end))
 			continue;
 		if (found && (ret->pid < end.pid || (ret->pid == end.pid && ret->fd < end.fd)))
 			continue;
@@ -85,6 +94,16 @@ static uint64_t find_devpts(const struct fermata_desc *d, uint32_t number, uint3
 	return st.st_dev;
 }
 
+/* The master tells it to everybody, the terminal to its own session; one that is not of our pid namespace has no number. */
+static uint32_t session_of(int fd)
+{
+	uint32_t session;
+
+	if (raw_ioctl(fd, TIOCGSID, &session) < 0)
+		return 0;
+	return session ? session : PTY_SESSION_OUTSIDE;
+}
+
 /* What @d is, in @s->self and @s->number. */
 static enum pty_kind examine(const struct fermata_desc *d, struct pty_state *s)
 {
@@ -95,6 +114,7 @@ static enum pty_kind examine(const struct fermata_desc *d, struct pty_state *s)
 		return PTY_NONE; /* and no ioctl to strangers */
 	if (raw_ioctl(d->fd, TIOCGPTN, &s->number) == 0) {
 		s->self.devpts = find_devpts(d, s->number, &mode);
+		s->self.session = session_of(d->fd);
 		return PTY_MASTER;
 	}
 	switch (raw_ioctl(d->fd, TIOCGDEV, &value)) {
@@ -109,6 +129,7 @@ static enum pty_kind examine(const struct fermata_desc *d, struct pty_state *s)
 		return PTY_NONE;
 	s->number = pty_number_of(value);
 	s->self.devpts = named ? d->st.st_dev : 0;
+	s->self.session = session_of(d->fd);
 	raw_ioctl(d->fd, TIOCGEXCL, &s->self.exclusive);
 	return PTY_SLAVE;
 }

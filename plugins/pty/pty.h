@@ -14,6 +14,7 @@
 #include "plugins/pty/pty_record.h"
 
 #define PTY_NO_MARK 256
+#define PTY_SESSION_OUTSIDE UINT32_MAX
 
 struct pty_end { /* the published value: one of who holds an end */
 	uint32_t kind;
@@ -21,6 +22,8 @@ struct pty_end { /* the published value: one of who holds an end */
 	int32_t fd;
 	uint32_t exclusive;
 	uint64_t devpts; /* device number of its file system, as several may be mounted; 0: not known */
+	uint32_t session; /* whose controlling terminal it is; 0: nobody's, or not known */
+	uint32_t reserved;
 };
 
 struct pty_state { /* priv, from claim on */

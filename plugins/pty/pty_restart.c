@@ -64,8 +64,13 @@ static int restore_master(struct fermata_desc *d, const struct pty_record *r)
 {
 	int fd = make(d, d->link, (int)d->status & (O_ACCMODE | O_NONBLOCK), r->number), err;
 
+	uint32_t number = r->number;
+
 	if (fd < 0)
 		return fd;
+	raw_ioctl(fd, TIOCGPTN, &number);
+	if (number != r->number)
+		log_warn("process %u: /dev/pts/%u is somebody else's by now; its terminal is /dev/pts/%u", fermata_pid(), r->number, number);
 	err = raw_ioctl(fd, TCSETS2, (void *)&r->termios);
 	if (!err)
 		err = raw_ioctl(fd, TIOCSWINSZ, (void *)r->window);

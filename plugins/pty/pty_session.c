@@ -59,10 +59,10 @@ int pty_session_quiesce(void)
 
 int pty_session_drain(unsigned int round)
 {
-	const struct pty_end any = { 0 };
+	const struct pty_end ours = { .session = fermata_pid() };
 	struct pty_end master;
 
-	if (round || !found.version || !pty_find(found.number, &any, PTY_MASTER, &master))
+	if (round || !found.version || !pty_find(found.number, &ours, PTY_MASTER, &master))
 		return FERMATA_DRAINED;
 	in_job = true;
 	found.maker_pid = master.pid;
