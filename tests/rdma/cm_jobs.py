@@ -111,6 +111,9 @@ class Job(Two):
 
     def again(self):
         self.job.kill_all()
+        for program in self.job.programs[self.earlier:]:  # the next ones' files have the same names
+            program.out.path.unlink(missing_ok=True)
+            program.err.path.unlink(missing_ok=True)
         self.earlier = len(self.job.programs)
         shutil.rmtree(self.shm, ignore_errors=True)
         shutil.rmtree(self.job.dir, ignore_errors=True)
