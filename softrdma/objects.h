@@ -66,7 +66,7 @@ struct sr_channel {
 };
 
 /* After the empty polls that call for one; what came of it. */
-enum sr_yield { SR_YIELD_NONE, SR_YIELD_DUE, SR_YIELD_ALONE, SR_YIELD_SHARED };
+enum sr_yield { SR_YIELD_NONE, SR_YIELD_DUE, SR_YIELD_ALONE, SR_YIELD_SHARED, SR_YIELD_SIBLINGS };
 
 struct sr_cq {
 	union {
@@ -84,9 +84,10 @@ struct sr_cq {
 	uint32_t mod_period; /* us */
 	uint32_t taken; /* events handed out */
 	uint32_t number;
-	_Atomic uint32_t empty_polls; /* since the last yield; these three are about right when several threads poll */
+	_Atomic uint32_t empty_polls; /* since the last yield; these four are about right when several threads poll */
 	_Atomic uint32_t spins;	      /* empty polls to a yield */
 	_Atomic uint32_t yielded;     /* enum sr_yield */
+	_Atomic uint32_t slice;	      /* the last yield took one */
 	_Atomic uint32_t acked, async_acked, async_taken;
 	_Atomic uint32_t ending; /* somebody waits for the last to be acknowledged */
 	_Atomic uint32_t users;

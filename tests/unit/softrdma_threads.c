@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * All calls from many threads at once, on one context: traffic in loopback and with another process, while others make and
- * end regions, queues and channels, and one sleeps on events. What ThreadSanitizer looks at; by itself it counts.
+ * end regions, queues and channels, and one sleeps on events. What ThreadSanitizer looks at; by itself it counts. And
+ * all threads on one processor, with a lock around ibv_poll_cq.
  */
 #include <errno.h>
 #include <poll.h>
@@ -224,9 +225,77 @@ static void test_all_at_once(void **state)
 	end_close(&e);
 }
 
+/* ---- one processor for all, and a lock around the poll ---- */
+
+#define TURNS 40 /* of each that wants the lock */
+
+static pthread_spinlock_t lock;
+
+static void *locks_and_polls(void *arg)
+{
+	struct ibv_wc wc;
+
+	while (!atomic_load(&stop)) {
+		pthread_spin_lock(&lock);
+		die_unless(!ibv_poll_cq(e.rcq, 1, &wc));
+		pthread_spin_unlock(&lock);
+		for (int i = 0; i < 20; i++)
+			__builtin_ia32_pause();
+	}
+	return NULL;
+}
+
+static void *wants_lock(void *arg)
+{
+	for (int i = 0; i < TURNS; i++) {
+		pthread_spin_lock(&lock);
+		atomic_fetch_add(&done, 1);
+		pthread_spin_unlock(&lock);
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void to_first_processor(void)
+{
+	cpu_set_t all, one;
+	int i = 0;
+
+	die_unless(!sched_getaffinity(0, sizeof(all), &all));
+	while (!CPU_ISSET(i, &all))
+		i++;
+	CPU_ZERO(&one);
+	CPU_SET(i, &one);
+	die_unless(!sched_setaffinity(0, sizeof(one), &one));
+}
+
+/* As with UCX where Open MPI binds a rank: the poll is the wrong place to leave the processor to the others, for ever. */
+static void test_lock_around_poll(void **state)
+{
+	pthread_t poller, other[2];
+	int i;
+
+	end_open(&e, 1, 4096);
+	to_first_processor();
+	atomic_store(&stop, 0);
+	atomic_store(&done, 0);
+	pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE);
+	pthread_create(&poller, NULL, locks_and_polls, NULL);
+	for (i = 0; i < 2; i++)
+		pthread_create(&other[i], NULL, wants_lock, NULL);
+	for (i = 0; i < 400 && atomic_load(&done) < 2 * TURNS; i++)
+		usleep(100000);
+	assert_int_equal(atomic_load(&done), 2 * TURNS);
+	atomic_store(&stop, 1);
+	pthread_join(poller, NULL);
+	for (i = 0; i < 2; i++)
+		pthread_join(other[i], NULL);
+	end_close(&e);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_all_at_once) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_all_at_once), cmocka_unit_test(test_lock_around_poll) };
 
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }
