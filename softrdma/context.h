@@ -86,6 +86,7 @@ struct sr_context {
 	struct lock wakes_lock;
 	int async_sock; /* bound: woken for asynchronous events */
 	int timer_fd;	/* runs while a send queue is stalled */
+	_Atomic uint32_t ticks; /* how often it, or a channel's, had run down when it was looked at */
 	uint64_t cookie;
 	uint32_t device, ports, pkeys;
 	int ethernet; /* RoCE */

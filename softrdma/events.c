@@ -18,8 +18,8 @@
  * behind a thread that has left by a jump out of a handler: it wakes nobody then, and costs a call. A producer that dies before he wakes has left ASLEEP, and
  * the next one wakes.
  *
- * So the descriptor may be readable for nothing: an event is taken before its datagram comes, and the timer calls for work that brings
- * none. Programs that made it non-blocking may rely on the one following from the other, as gloo does: they get an event of a queue that
+ * So the descriptor may be readable for nothing: an event is taken before its datagram comes, and a timer calls for work that brings
+ * none, or that another thread does first (it counts ticks). Programs that made it non-blocking may rely on the one following from the other, as gloo does: they get an event of a queue that
  * is armed, which hardware may give as well, the queue is merely empty.
  */
 #include <errno.h>
@@ -190,13 +190,10 @@ static struct sr_cq *event_make_up(struct sr_channel *ch)
 	return found;
 }
 
-/* Is it the clock that makes the descriptor readable? */
-static int clock_ticks(struct sr_context *ctx)
+/* May a clock have made the descriptor readable since the last call? Another thread that ran it has taken that away. */
+static int clock_ticked(struct sr_context *ctx, struct sr_channel *ch)
 {
-	struct pollfd p = { .fd = ctx->timer_fd, .events = POLLIN };
-	struct timespec none = { 0 };
-
-	return RAW5(SYS_ppoll, &p, 1, &none, 0, 0) == 1;
+	return atomic_load(&ctx->ticks) != ch->ticks_seen;
 }
 
 static int event_there(struct sr_channel *ch)
@@ -289,35 +286,50 @@ void sr_channels_wake(struct sr_context *ctx)
 	lock_release(&ctx->lock);
 }
 
+/* Instead of EAGAIN: the socket is emptied, so that it is readable only if something comes now. */
+static struct sr_cq *event_for_readable(struct sr_context *ctx, struct sr_channel *ch, int *ret_more)
+{
+	int told = sr_wake_drain(ch->sock) > 0;
+	struct sr_cq *cq = event_take(ch, ret_more);
+
+	if (cq || (!told && !clock_ticked(ctx, ch)))
+		return cq;
+	cq = event_make_up(ch);
+	/* One that was armed at the look before, and told since. */
+	return cq ? cq : event_take(ch, ret_more);
+}
+
+static struct sr_cq *event_get(struct sr_context *ctx, struct sr_channel *ch, int *ret_more)
+{
+	struct sr_cq *cq;
+
+	for (;;) {
+		if (sr_wants_progress(ctx))
+			sr_progress(ctx);
+		cq = event_take(ch, ret_more);
+		if (cq)
+			return cq;
+		if (fcntl(ch->channel.fd, F_GETFL) & O_NONBLOCK) {
+			cq = event_for_readable(ctx, ch, ret_more);
+			if (!cq)
+				errno = EAGAIN;
+			return cq;
+		}
+		if (event_wait(ctx, ch))
+			return NULL;
+	}
+}
+
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq, void **ret_context)
 {
 	struct sr_channel *ch = container_of(channel, struct sr_channel, channel);
 	struct sr_context *ctx = sr_context(channel->context);
-	int more, hint = 0;
-	struct sr_cq *cq;
+	int more = 0;
+	struct sr_cq *cq = event_get(ctx, ch, &more);
 
-	for (;;) {
-		if (sr_wants_progress(ctx)) {
-			hint |= clock_ticks(ctx);
-			sr_progress(ctx);
-		}
-		cq = event_take(ch, &more);
-		if (cq)
-			break;
-		if (fcntl(ch->channel.fd, F_GETFL) & O_NONBLOCK) {
-			/* Not readable any more, unless one comes now. */
-			hint |= sr_wake_drain(ch->sock) > 0;
-			cq = event_take(ch, &more);
-			if (!cq && hint)
-				cq = event_make_up(ch);
-			if (cq)
-				break;
-			errno = EAGAIN;
-			return -1;
-		}
-		if (event_wait(ctx, ch))
-			return -1;
-	}
+	ch->ticks_seen = atomic_load(&ctx->ticks);
+	if (!cq)
+		return -1;
 	if (more)
 		sr_channel_wake(ctx, ctx->seg, ch->number);
 	*ret_cq = &cq->cq;

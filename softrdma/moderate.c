@@ -80,7 +80,8 @@ void sr_moderate_look(struct sr_channel *ch)
 	uint64_t now = raw_now_ns(), next = UINT64_MAX, ticks;
 	struct sr_cq *cq;
 
-	(void)!RAW3(SYS_read, ch->timer_fd, &ticks, sizeof(ticks));
+	if (RAW3(SYS_read, ch->timer_fd, &ticks, sizeof(ticks)) > 0)
+		atomic_fetch_add(&sr_context(ch->channel.context)->ticks, 1);
 	list_each(cq, &ch->cqs, link)
 		look(cq, now, &next);
 	if (next != UINT64_MAX)

@@ -63,6 +63,7 @@ struct sr_channel {
 	int sock; /* bound: makes the descriptor readable */
 	int timer_fd; /* of moderated queues; -1: none had a need */
 	_Atomic uint32_t asleep; /* who sleep on the bell; changes under the lock */
+	_Atomic uint32_t ticks_seen; /* of the context's, at the end of the last ibv_get_cq_event */
 };
 
 /* After the empty polls that call for one; what came of it. */

@@ -127,10 +127,12 @@ void sr_kick(struct sr_context *ctx, struct sr_qp *qp)
 static void timer_set(struct sr_context *ctx, uint64_t ns)
 {
 	struct itimerspec its = { .it_value = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) } };
-	uint64_t now = ns ? raw_now_ns() : 0;
+	uint64_t now = raw_now_ns();
 
 	if (ns && ctx->timer_due > now && ctx->timer_due <= now + ns)
 		return;
+	if (ctx->timer_due && ctx->timer_due <= now)
+		atomic_fetch_add(&ctx->ticks, 1);
 	ctx->timer_due = ns ? now + ns : 0;
 	timerfd_settime(ctx->timer_fd, 0, &its, NULL);
 }
