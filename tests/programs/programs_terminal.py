@@ -42,14 +42,16 @@ cat text
 
 LOOP = r'''
 #include <stdio.h>
+#include <stdlib.h>
 static int work(int n) { int sum = 0; for (int i = 0; i < 20000; i++) sum = (sum * 31 + i * n) % 10007; return sum; }
-int main(void) { long total = 0; for (int n = 0; n < 3000; n++) total += work(n); printf("total %ld\n", total); return 0; }
+int main(int argc, char **argv) { long total = 0; for (int n = 0; n < atoi(argv[1]); n++) total += work(n); printf("total %ld\n", total); return 0; }
 '''
 
 PROGRAMS = [
     Recipe('tmux-vim-top', TMUX, needs=['tmux', 'vim', 'top'], inputs={'text': 'first\n'}, files=['text']),
     Recipe('gdb', 'gdb -nx -batch -x commands ./loop 2>&1 | grep -v "^\\[\\|^Using host\\|process "', needs=['gdb', 'gcc'], inputs={
-        'loop.c': LOOP, 'commands': 'set debuginfod enabled off\nset disable-randomization off\nbreak work if n % 300 == 299\ncommands\nsilent\nprintf "at %d\\n", n\ncontinue\nend\nrun\n'},
+        'loop.c': LOOP, 'commands': 'set debuginfod enabled off\nset disable-randomization off\nbreak work if n % 300 == 299\ncommands\nsilent\nprintf "at %d\\n", n\ncontinue\nend\nrun 3000\n'},
         prepare='gcc -g -O1 -fno-inline loop.c -o loop', refused='is traced by process|is held by a debugger'),
-    Recipe('valgrind', 'valgrind -q --error-exitcode=9 ./loop', needs=['valgrind', 'gcc'], inputs={'loop.c': LOOP}, prepare='gcc -g -O1 loop.c -o loop', refused='runs under valgrind'),
+    # Each refusal takes a second (coordinator/conduct_silent.c).
+    Recipe('valgrind', 'valgrind -q --error-exitcode=9 ./loop 30000', needs=['valgrind', 'gcc'], inputs={'loop.c': LOOP}, prepare='gcc -g -O1 loop.c -o loop', refused='runs under valgrind'),
 ]
