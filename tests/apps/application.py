@@ -54,6 +54,7 @@ class Application:
     compared = 'to the bit'
     packages = ()  # more that it needs
     told = 'out'  # the file whose length says how far it is
+    times = 1  # how many times as long as in the short table it runs
 
     def prepare(self, cwd):
         pass
@@ -81,6 +82,16 @@ class Application:
 
     def refuses(self):
         """Why this host cannot run the code at all, or None."""
+
+
+class Close:
+    """Numbers that are the same when each differs by less than so much."""
+
+    def __init__(self, numbers, difference):
+        self.numbers, self.difference = numbers, difference
+
+    def __eq__(self, other):
+        return len(self.numbers) == len(other.numbers) and all(abs(a - b) < self.difference for a, b in zip(self.numbers, other.numbers))
 
 
 def version(package):

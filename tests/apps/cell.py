@@ -84,7 +84,8 @@ class Cell:
         self.options, self.folder, self.code, self.transport = options, folder, code, transport
         self.rng = random.Random(f'{options.seed}/{code.name}/{transport.name}')
         self.pauses, self.sizes, self.restarts, self.failures = [], [], [], []
-        self.bare = self.fermata = self.expected = None
+        self.bare, self.ratios = [], []  # seconds of the runs without fermata; those under it, of that
+        self.expected = None
         self.lengths = None  # of what it tells, as its main loop begins and at the end
         self.periodic = 0
 
@@ -138,21 +139,32 @@ class Cell:
         run.same()
         return run.job.newest(), time.monotonic() - begin
 
-    def run(self):
-        self.expected, self.bare, self.lengths = self.step('bare', self.uncut, fermata=False) or (None, None, None)
-        if self.failures:
+    def pair(self, number):
+        """A run bare and one under fermata, one after the other. What the first says is what all have to say."""
+        bare = self.step(f'bare-{number}', self.uncut, fermata=False)
+        if not bare:
             return
-        under = self.step('fermata', self.uncut)
+        if number == 1:
+            self.expected, _, self.lengths = bare
+        under = self.step(f'fermata-{number}', self.uncut)
+        for name, said in (('bare', bare), ('fermata', under)):
+            if said and said[0] != self.expected:
+                self.failures.append((f'{name}-{number}', 'the result is not the first one', ''))
+        self.bare.append(bare[1])
         if under:
-            self.fermata = under[1]
-            if under[0] != self.expected:
-                self.failures.append(('fermata', 'the result is not the bare one', ''))
+            self.ratios.append(under[1] / bare[1])
+
+    def run(self):
+        for n in range(self.options.pairs):
+            self.pair(n + 1)
+            if not self.bare:
+                return
         for n in range(self.options.moments):
             self.cut_at(f'moment-{n + 1}', [self.rng.uniform(0, 0.9)])
         if self.options.short:
             return
         self.cut_at('chain', sorted(self.rng.uniform(0, 0.9) for _ in range(CHAIN)))
-        interval = max(1, min(INTERVAL, int(self.bare / 3)))
+        interval = max(1, min(INTERVAL * self.code.times, int(min(self.bare) / 3)))
         self.periodic, took = self.step('periodic', self.with_interval, options=['--interval', interval]) or (0, 0)
         if not self.periodic and not self.failures and took > 2 * interval:
             self.failures.append(('periodic', f'no checkpoint was taken in {took:.0f} s', ''))
@@ -165,8 +177,8 @@ class Cell:
         verdict = '; '.join(f'**{name}: {" ".join(what.split())[:300]}**' for name, what, _ in self.failures) or \
             f'same, {self.code.compared}: {self.options.moments} moments' + (
                 f', chain of {CHAIN}, {self.periodic or "too short for a"} periodic' if done and not self.options.short else '')
-        return {'code': f'{self.code.name} {version(self.code.package)}', 'ranks': str(self.code.ranks), 'transport': self.transport.words,
-                'bare': f'{self.bare:.1f} s' if self.bare else '', 'fermata': f'{self.fermata / self.bare:.2f}' if self.fermata and self.bare else '',
+        return {'times': self.code.times, 'code': f'{self.code.name} {version(self.code.package)}', 'ranks': str(self.code.ranks), 'transport': self.transport.words,
+                'bare': middle(self.bare, '{:.1f} s'), 'fermata': middle(self.ratios, '{:.3f}' if len(self.ratios) > 1 else '{:.2f}'),
                 'image': middle([s / (1 << 20) for s in self.sizes], '{:.0f} MiB'), 'pause': middle(self.pauses, '{:.2f} s'),
                 'restart': middle(self.restarts, '{:.2f} s'), 'verdict': verdict}
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """LAMMPS: a melting Lennard-Jones crystal, as in its benchmark "lj". Compared are the positions and velocities of all atoms at the end, with 16
-digits, and what it has told of each tenth step."""
+digits, and what it has told of each twentieth of them."""
 import re
 from pathlib import Path
 
 from application import Application, text
 
 STEPS = 200
-INPUT = f'''
+INPUT = '''
 units lj
 atom_style atomic
 lattice fcc 0.8442
@@ -21,9 +21,9 @@ pair_coeff 1 1 1.0 1.0 2.5
 neighbor 0.3 bin
 neigh_modify delay 0 every 20 check no
 fix 1 all nve
-thermo 10
-thermo_modify format float %.17g flush yes
-run {STEPS}
+thermo %d
+thermo_modify format float %%.17g flush yes
+run %d
 write_data final
 '''
 STEP = re.compile(r'^ +[0-9]+( +[-0-9.e+]+){5} *$', re.M)
@@ -33,7 +33,7 @@ class Lammps(Application):
     name, package, program = 'LAMMPS', 'lammps', 'lmp'
 
     def prepare(self, cwd):
-        (cwd / 'in.melt').write_text(INPUT)
+        (cwd / 'in.melt').write_text(INPUT % (10 * self.times, STEPS * self.times))
 
     def argv(self, cwd, transport):
         return ['lmp', '-in', 'in.melt']

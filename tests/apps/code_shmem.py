@@ -19,7 +19,7 @@ class Stencil(Application):
         return [word if word != 'mpirun.openmpi' else 'oshrun' for word in super().command(cwd, transport)]
 
     def argv(self, cwd, transport):
-        return [str(STENCIL), '1000']
+        return [str(STENCIL), str(1000 * self.times)]
 
     def in_loop(self, cwd):
         return 'step 100 ' in text(cwd)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The table in doc/results.md: what `make apps` has run replaces its rows, the rest stays; each row bears the day it was made."""
+"""The tables in doc/results.md, of short runs and of long ones: what has been run replaces its rows, the rest stays; each row bears the day it was made."""
 import json
 import platform
 import re
@@ -29,15 +29,23 @@ def machine():
     return f'{model.group(1) if model else platform.machine()}, {cores} cores, Linux {platform.release()}'
 
 
-def update(path, results):
-    new = {key(cells): cells for cells in ([row[c].replace('|', '/') for c in COLUMNS] for row in rows_of(results))}
-    if not new:
-        return
-    before, _, rest = path.read_text().partition(HEAD + '\n' + LINE + '\n')
-    lines = rest.splitlines()
+def merged(text, new):
+    """@text from a table's head on, with the rows @new."""
+    lines = text.splitlines()
     count = next((i for i, line in enumerate(lines) if not line.startswith('|')), len(lines))
     old = [[c.strip() for c in line.strip('|').split('|')] for line in lines[:count]]
     table = {**{key(cells): cells for cells in old}, **new}
-    text = ''.join(f'| {" | ".join(cells)} |\n' for _, cells in sorted(table.items()))
-    before = re.sub(r'The last run was on .*$', f'The last run was on {machine()}.', before, flags=re.M)
-    path.write_text(before + HEAD + '\n' + LINE + '\n' + text + ''.join(f'{line}\n' for line in lines[count:]))
+    return ''.join(f'| {" | ".join(cells)} |\n' for _, cells in sorted(table.items())) + ''.join(f'{line}\n' for line in lines[count:])
+
+
+def update(path, results):
+    rows = list(rows_of(results))
+    if not rows:
+        return
+    head = HEAD + '\n' + LINE + '\n'
+    before, short, long = path.read_text().split(head)
+    new = [{key(cells): cells for cells in ([str(row[c]).replace('|', '/') for c in COLUMNS] for row in rows if (row['times'] > 1) == is_long)}
+           for is_long in (False, True)]
+    if new[0]:
+        before = re.sub(r'The last run was on .*$', f'The last run was on {machine()}.', before, flags=re.M)
+    path.write_text(before + head + merged(short, new[0]) + head + merged(long, new[1]))

@@ -169,6 +169,11 @@ def apps_items(stage):
     return [*codes, *(Item('apps', [stage.top / 'tests/apps' / name], exclusive=True) for name in ('test-mpi-hosts', 'test-slurm'))]
 
 
+def apps_long_items(stage):
+    """A minute or more each, and five pairs of runs to compare times by: hours."""
+    return [Item('apps-long', [*item.argv, '--times', '60', '--pairs', '5'], exclusive=True, limit=12 * 3600) for item in apps_items(stage) if '--code' in item.argv]
+
+
 def rxe_items(stage):
     """With a real kernel device, in a guest of tools/rxe-guest."""
     shutil.copytree(ROOT / 'tools/guest', stage.top / 'tools/guest')
@@ -177,7 +182,7 @@ def rxe_items(stage):
 
 
 ITEMS = {'feature': feature_items, 'long': long_items, 'programs': program_items, 'peers': peers_items, 'rxe': rxe_items,
-         'container': container_items, 'apps': apps_items}
+         'container': container_items, 'apps': apps_items, 'apps-long': apps_long_items}
 
 
 def run_item(options, stage, item):
