@@ -17,6 +17,7 @@
 #include "agent/arch/x86_64/context.h"
 #include "agent/content.h"
 #include "agent/device.h"
+#include "agent/fd.h"
 #include "agent/memory.h"
 #include "agent/scratch.h"
 #include "agent/sysv.h"
@@ -108,6 +109,7 @@ static int read_process(struct image_process *p)
 	p->restart_info = (uint64_t)&agent.restart;
 	p->restart_info_size = sizeof(agent.restart);
 	p->thread_count = stop_count() + 1;
+	p->foreground = fd_note_terminal();
 	read_timers(p->timers);
 	read_link("/proc/thread-self/exe", p->exe, sizeof(p->exe));
 	read_link("/proc/thread-self/cwd", p->cwd, sizeof(p->cwd));

@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "image/record.h"
@@ -25,6 +26,8 @@ int fd_dump(int (*emit)(void *arg, const struct image_resource *r, const void *r
 	    void *arg);
 /* The checkpoint is over, or failed in whatever phase. */
 void fd_resume(int reason);
+/* True: our group has the foreground of a terminal that leads out of the job. Noted for a restart. Before memory is written. */
+bool fd_note_terminal(void);
 
 /* Present are the descriptors of `fermata restart` that @r names and the agent's own, nothing else. */
 int fd_recreate(const struct image_restart *r);

@@ -9,17 +9,20 @@
  *
  * A terminal takes its settings (termios) along if they are the job's: at the checkpoint its foreground is, and at the restart that is ours
  * to give (cli/restart_session.c). They are set at the end, when nothing can fail any more: a terminal is shared with whoever reads the reason.
+ * Then, too, and before it can read from it in the background, a process whose group had the foreground gives it to that group again, as a
+ * shell in the job has once; and it is told by SIGWINCH if the new window has another size.
  *
  * Owns the inherited descriptors from RECREATE to the end of the restart. A terminal is re-attached by each process
  * for itself; any other such description has a leader, and the others take it from there.
  */
 #include "agent/fd_table.h"
 
-#include <asm/termbits.h>
-#include <asm/ioctls.h>
+#include <asm/termios.h>
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
+#include "agent/fd.h"
 #include "base/fdpass.h"
 #include "base/log.h"
 #include "base/macro.h"
@@ -36,7 +39,13 @@ struct fd_stdio_record {
 _Static_assert(sizeof(struct fd_stdio_record) == 120, "fd_stdio_record");
 
 static int inherited[3] = { -EBADF, -EBADF, -EBADF };
-static bool may_set; /* the new terminal's settings */
+static uint32_t terminal_is; /* IMAGE_TERMINAL_*: the new one */
+
+/* Of the terminal at the checkpoint, in memory that comes back. */
+static struct {
+	bool foreground; /* of our group */
+	struct winsize window;
+} had;
 
 static int is_terminal(int fd)
 {
@@ -101,6 +110,31 @@ int fd_stdio_dump(const struct fd_entry *e, struct fermata_sink *sink)
 	return fermata_sink_write(sink, &r, sizeof(r));
 }
 
+/* Any number of the terminal, or -EBADF. */
+static int terminal_number(void)
+{
+	for (uint32_t i = 0; i < fd_table.count; i++) {
+		const struct fd_entry *e = fd_table.entries[i];
+
+		if (!e->plugin && S_ISCHR(e->desc.st.st_mode))
+			return e->fds[0].fd;
+	}
+	return -EBADF;
+}
+
+bool fd_note_terminal(void)
+{
+	int terminal = terminal_number();
+	uint32_t group;
+
+	memset(&had, 0, sizeof(had));
+	if (terminal < 0)
+		return false;
+	had.foreground = raw_ioctl(terminal, TIOCGPGRP, &group) == 0 && (long)group == RAW1(SYS_getpgid, 0);
+	raw_ioctl(terminal, TIOCGWINSZ, &had.window);
+	return had.foreground;
+}
+
 int fd_stdio_inherit(const struct image_restart *r, int above)
 {
 	if (above < FDPASS_PARK_BASE)
@@ -113,7 +147,7 @@ int fd_stdio_inherit(const struct image_restart *r, int above)
 			return fermata_fail(to, "cannot keep stream %u of the restart (errno %d)", (unsigned int)i, -to);
 		inherited[i] = to;
 	}
-	may_set = r->terminal;
+	terminal_is = r->terminal;
 	for (size_t i = 0; i < ARRAY_SIZE(inherited); i++)
 		if ((int)r->stdio[i] >= 0)
 			raw_close((int)r->stdio[i]);
@@ -158,12 +192,29 @@ static void set_terminal(const struct fd_entry *e)
 		raw_ioctl(e->fds[i].fd, TCSETS2, (void *)&r->settings);
 }
 
+/* SIGTTOU is blocked here. */
+static void be_foreground(void)
+{
+	uint32_t group = (uint32_t)RAW1(SYS_getpgid, 0);
+	int terminal = terminal_number();
+	struct winsize window;
+
+	if (!had.foreground || terminal < 0)
+		return;
+	if (terminal_is & IMAGE_TERMINAL_FOREGROUND)
+		raw_ioctl(terminal, TIOCSPGRP, &group);
+	if (raw_ioctl(terminal, TIOCGWINSZ, &window) == 0 && memcmp(&window, &had.window, sizeof(window)) != 0)
+		RAW2(SYS_kill, raw_getpid(), SIGWINCH);
+}
+
 void fd_stdio_done(void)
 {
-	for (uint32_t i = 0; i < fd_table.count && may_set; i++)
+	if (terminal_is)
+		be_foreground();
+	for (uint32_t i = 0; i < fd_table.count && terminal_is; i++)
 		if (!fd_table.entries[i]->plugin && fd_entry_led(fd_table.entries[i]))
 			set_terminal(fd_table.entries[i]);
-	may_set = false;
+	terminal_is = 0;
 	for (size_t i = 0; i < ARRAY_SIZE(inherited); i++) {
 		if (inherited[i] >= 0)
 			raw_close(inherited[i]);

@@ -109,9 +109,23 @@ static void pass_on(const struct restart *r, int sig, bool from_terminal)
 	}
 }
 
-/* The terminal goes to the first root's own process group, as a shell would give it. */
+static bool has_process(const struct restart *r, uint32_t pid)
+{
+	for (size_t i = 0; i < r->count; i++)
+		if (r->processes[i].info->pid == pid)
+			return true;
+	return false;
+}
+
+/* The terminal goes to the group that had it, or to the first root's own, as a shell would give it. */
 static void take_foreground(const struct restart *r)
 {
+	for (size_t i = 0; i < r->count; i++) {
+		const struct image_process *p = r->processes[i].info;
+
+		if (p->foreground && has_process(r, p->pgid) && tcsetpgrp(STDIN_FILENO, (pid_t)p->pgid) == 0)
+			return;
+	}
 	for (size_t i = 0; i < r->count; i++) {
 		const struct image_process *p = r->processes[i].info;
 

@@ -249,7 +249,7 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 		.capsule = r->capsule,
 		.init = (uint32_t)r->init,
 		.part = r->part != NULL,
-		.terminal = r->sets_terminal,
+		.terminal = !r->sets_terminal ? 0 : r->debug_pid ? IMAGE_TERMINAL_SETTINGS : IMAGE_TERMINAL_SETTINGS | IMAGE_TERMINAL_FOREGROUND,
 		.pause = restart_is_paused(r, p->process.pid),
 		.outputs_at_end = restart_files_restores(r),
 		.path_map = p->hole_start + PLAN_HOLE_PLAN + p->path_map,

@@ -229,7 +229,7 @@ static int conduct(struct session *s, double since)
 	if (isatty(STDERR_FILENO) && !r->conducted)
 		fprintf(stderr, "fermata: job %s goes on after %.2f s\n", r->job, session_now() - since);
 	begin_debugging(s);
-	if (!s->gdb)
+	if (!s->gdb && !session_terminal_is_taken(s))
 		session_give_terminal(s);
 	while (!s->init_ended)
 		listen_once(s);

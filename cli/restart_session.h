@@ -31,6 +31,7 @@ struct session {
 	bool to_end;  /* somebody has asked the programs to end */
 	bool failing; /* one has failed, and all are being ended */
 	bool has_terminal; /* we gave it away */
+	pid_t foreground;  /* the group that had it when we took it; 0: none yet */
 	int worst;	  /* the first wait status that is not 0 */
 	size_t roots;
 };
@@ -48,6 +49,8 @@ void session_end_debugging(struct session *s);
 
 /* The terminal's settings are the job's to set; it goes to the programs, if we have it; it comes back. */
 bool session_may_set_terminal(const struct restart *r);
+/* Programs whose group had the old one take the new one by themselves, before they go on (agent/fd_stdio.c). */
+bool session_terminal_is_taken(struct session *s);
 void session_give_terminal(struct session *s);
 void session_take_terminal(struct session *s);
 /* A descriptor on which signals come, or -1. */

@@ -24,13 +24,23 @@ static void tell_init(const struct session *s, uint32_t word, int32_t pid, int32
 	(void)send(s->watch[WATCH_INIT].fd, &m, sizeof(m), MSG_NOSIGNAL);
 }
 
-/* A shell's rule: the terminal is ours to give if our own group has it. */
+bool session_terminal_is_taken(struct session *s)
+{
+	const struct restart *r = s->restart;
+
+	for (size_t i = 0; i < r->count && !s->has_terminal; i++)
+		s->has_terminal = r->sets_terminal && !r->debug_pid && r->processes[i].info->foreground;
+	return s->has_terminal;
+}
+
+/* A shell's rule: the terminal is ours to give if our own group has it. It goes to the group that had it last; to the first root's, if none had. */
 void session_give_terminal(struct session *s)
 {
 	if (s->restart->background || !isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp())
 		return;
 	s->has_terminal = true;
-	tell_init(s, CAPSULE_FOREGROUND, 0, 0);
+	if (!s->foreground || tcsetpgrp(STDIN_FILENO, s->foreground) < 0)
+		tell_init(s, CAPSULE_FOREGROUND, 0, 0);
 }
 
 /* The first of our streams that is one, in the order of agent/fd_stdio.c. What no session of ours has is nobody's. */
@@ -49,8 +59,10 @@ bool session_may_set_terminal(const struct restart *r)
 
 void session_take_terminal(struct session *s)
 {
-	if (s->has_terminal)
+	if (s->has_terminal) {
+		s->foreground = tcgetpgrp(STDIN_FILENO);
 		tcsetpgrp(STDIN_FILENO, getpgrp());
+	}
 	s->has_terminal = false;
 }
 

@@ -61,7 +61,8 @@ struct image_process {
 	uint8_t auxv[512];
 	uint8_t boot_id[40];
 	uint32_t dumpable, no_new_privs;
-	uint32_t restart_info_size, reserved; /* bytes at restart_info; 0: those in front of image_restart.capsule */
+	uint32_t restart_info_size; /* bytes at restart_info; 0: those in front of image_restart.capsule */
+	uint32_t foreground; /* 1: its group was the foreground of a terminal that leads out of the job */
 };
 
 /* Where a thread goes on: a setjmp within the agent; its full state is in the signal frame on its stack. */
@@ -237,6 +238,8 @@ struct image_content { /* of a regular file that the process has open or mapped 
  * Left by `fermata restart` for the agent, at image_process.restart_info in the new process, before its first thread
  * goes on. A new agent takes any size.
  */
+enum { IMAGE_TERMINAL_SETTINGS = 1, IMAGE_TERMINAL_FOREGROUND = 2 /* and whose group had it takes it */ };
+
 struct image_restart {
 	uint32_t size;
 	uint32_t image_fd;     /* to be closed by the agent */
@@ -253,7 +256,7 @@ struct image_restart {
 	uint32_t capsule;      /* 1: the job has namespaces of its own, IPC among them */
 	uint32_t init;	       /* the pid, as the job sees it, of the process that has its shared memory open */
 	uint32_t part;	       /* 1: other processes of its host may be brought back elsewhere (--part) */
-	uint32_t terminal;     /* 1: the settings of the terminal among stdio are the job's to set */
+	uint32_t terminal;     /* IMAGE_TERMINAL_*, of the one among stdio; not 0: its settings are the job's to set */
 	uint64_t path_map;     /* texts of base/path_map.h, in the hole */
 	uint32_t path_map_length, reserved;
 };
