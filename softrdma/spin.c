@@ -66,7 +66,7 @@ static uint64_t process_ns(void)
 void sr_cq_polling(struct sr_cq *cq)
 {
 	uint64_t start, away, used = 0;
-	uint32_t slice;
+	uint32_t slice; /* below that much the calls themselves would count */
 
 	if (likely(LOOSE(&cq->yielded) != SR_YIELD_DUE))
 		return;
@@ -78,8 +78,9 @@ void sr_cq_polling(struct sr_cq *cq)
 	away = sr_now_ns() - start;
 	if (slice)
 		used = process_ns() - used;
-	SET_LOOSE(&cq->slice, away > YIELD_SLICE_NS);
-	if (used > away / 2 && away > YIELD_ALONE_NS) {
+	slice = away > YIELD_SLICE_NS;
+	SET_LOOSE(&cq->slice, slice);
+	if (slice && used > away / 2) {
 		SET_LOOSE(&cq->spins, SPINS_OF_SIBLINGS);
 		SET_LOOSE(&cq->yielded, SR_YIELD_SIBLINGS);
 		return;
