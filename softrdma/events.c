@@ -190,10 +190,18 @@ static struct sr_cq *event_make_up(struct sr_channel *ch)
 	return found;
 }
 
-/* May a clock have made the descriptor readable since the last call? Another thread that ran it has taken that away. */
-static int clock_ticked(struct sr_context *ctx, struct sr_channel *ch)
+/*
+ * Compared with those at the end of the last call: may a clock have made the descriptor readable since? Another thread that ran it has taken that
+ * away. Under the lock that holds counting and setting it together: a tick that was seen makes nothing readable any more.
+ */
+static uint32_t clock_ticks(struct sr_context *ctx)
 {
-	return atomic_load(&ctx->ticks) != ch->ticks_seen;
+	uint32_t ticks;
+
+	lock_acquire(&ctx->stalled_lock);
+	ticks = atomic_load(&ctx->ticks);
+	lock_release(&ctx->stalled_lock);
+	return ticks;
 }
 
 static int event_there(struct sr_channel *ch)
@@ -292,7 +300,7 @@ static struct sr_cq *event_for_readable(struct sr_context *ctx, struct sr_channe
 	int told = sr_wake_drain(ch->sock) > 0;
 	struct sr_cq *cq = event_take(ch, ret_more);
 
-	if (cq || (!told && !clock_ticked(ctx, ch)))
+	if (cq || (!told && clock_ticks(ctx) == ch->ticks_seen))
 		return cq;
 	cq = event_make_up(ch);
 	/* One that was armed at the look before, and told since. */
@@ -327,7 +335,7 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **re
 	int more = 0;
 	struct sr_cq *cq = event_get(ctx, ch, &more);
 
-	ch->ticks_seen = atomic_load(&ctx->ticks);
+	ch->ticks_seen = clock_ticks(ctx);
 	if (!cq)
 		return -1;
 	if (more)

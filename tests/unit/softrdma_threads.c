@@ -272,6 +272,7 @@ static void to_first_processor(void)
 /* As with UCX where Open MPI binds a rank: the poll is the wrong place to leave the processor to the others, for ever. */
 static void test_lock_around_poll(void **state)
 {
+	struct timespec limit;
 	pthread_t poller, other[2];
 	int i;
 
@@ -283,13 +284,13 @@ static void test_lock_around_poll(void **state)
 	pthread_create(&poller, NULL, locks_and_polls, NULL);
 	for (i = 0; i < 2; i++)
 		pthread_create(&other[i], NULL, wants_lock, NULL);
-	for (i = 0; i < 400 && atomic_load(&done) < 2 * TURNS; i++)
-		usleep(100000);
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec += 40;
+	for (i = 0; i < 2; i++)
+		die_unless(!pthread_timedjoin_np(other[i], NULL, &limit));
 	assert_int_equal(atomic_load(&done), 2 * TURNS);
 	atomic_store(&stop, 1);
 	pthread_join(poller, NULL);
-	for (i = 0; i < 2; i++)
-		pthread_join(other[i], NULL);
 	end_close(&e);
 }
 
