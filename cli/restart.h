@@ -279,6 +279,7 @@ pid_t restart_debug_start(const struct restart *r, pid_t init); /* gdb in the fo
 void restart_debug_over(const struct restart *r, pid_t init);	/* it has ended */
 
 /* ---- restart_tree.c ---- */
+struct restart_process *restart_tree_find(const struct restart *r, uint32_t pid); /* NULL: none has it */
 int restart_tree_link(struct restart *r); /* who is whose child; 0 or an exit code */
 /* In the capsule's init: forks all. 0 when each is about to become the restorer; -errno, said. */
 int restart_tree_fork(const struct restart *r);

@@ -63,10 +63,9 @@ static int mount_own(const struct restart *r)
 /* A root of the tree that lives, or NULL. */
 static struct restart_process *find_root(const struct restart *r, pid_t pid)
 {
-	for (size_t i = 0; i < r->count; i++)
-		if ((pid_t)r->processes[i].info->pid == pid)
-			return r->processes[i].parent || r->processes[i].ended ? NULL : &r->processes[i];
-	return NULL;
+	struct restart_process *p = restart_tree_find(r, (uint32_t)pid);
+
+	return p && !p->parent && !p->ended ? p : NULL;
 }
 
 /* False when nobody is left. */
@@ -109,21 +108,13 @@ static void pass_on(const struct restart *r, int sig, bool from_terminal)
 	}
 }
 
-static bool has_process(const struct restart *r, uint32_t pid)
-{
-	for (size_t i = 0; i < r->count; i++)
-		if (r->processes[i].info->pid == pid)
-			return true;
-	return false;
-}
-
 /* The terminal goes to the group that had it, or to the first root's own, as a shell would give it. */
 static void take_foreground(const struct restart *r)
 {
 	for (size_t i = 0; i < r->count; i++) {
 		const struct image_process *p = r->processes[i].info;
 
-		if (p->foreground && has_process(r, p->pgid) && tcsetpgrp(STDIN_FILENO, (pid_t)p->pgid) == 0)
+		if (p->foreground && restart_tree_find(r, p->pgid) && tcsetpgrp(STDIN_FILENO, (pid_t)p->pgid) == 0)
 			return;
 	}
 	for (size_t i = 0; i < r->count; i++) {

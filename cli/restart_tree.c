@@ -37,7 +37,7 @@ static struct page {
 	_Atomic uint32_t forked, joined, failed;
 } *page;
 
-static struct restart_process *find(const struct restart *r, uint32_t pid)
+struct restart_process *restart_tree_find(const struct restart *r, uint32_t pid)
 {
 	for (size_t i = 0; i < r->count; i++)
 		if (r->processes[i].info->pid == pid)
@@ -114,8 +114,8 @@ int restart_tree_link(struct restart *r)
 	for (size_t i = 0; i < r->count; i++) {
 		struct restart_process *p = &r->processes[i];
 
-		p->parent = find(r, p->info->ppid);
-		if (find(r, p->info->pid) != p) {
+		p->parent = restart_tree_find(r, p->info->ppid);
+		if (restart_tree_find(r, p->info->pid) != p) {
 			warnx("%s: process %u has two images in this checkpoint", p->path, p->info->pid);
 			return CLI_DAMAGED;
 		}
@@ -276,7 +276,7 @@ static const struct restart_process *session_of_orphan(const struct restart *r, 
 {
 	if (p->parent || p->info->sid == p->info->pid)
 		return NULL;
-	return find(r, p->info->sid);
+	return restart_tree_find(r, p->info->sid);
 }
 
 static bool came_before(const struct restart_process *parent, const struct restart_process *child)
@@ -309,7 +309,7 @@ static int fork_children(const struct restart *r, const struct restart_process *
 
 static int enter_group(const struct restart *r, const struct restart_process *p)
 {
-	const struct restart_process *leader = find(r, p->info->pgid);
+	const struct restart_process *leader = restart_tree_find(r, p->info->pgid);
 
 	if (!leader || leader == p || getpgrp() == (pid_t)p->info->pgid)
 		return 0;
