@@ -25,7 +25,7 @@ static void av_fill(struct sr_context *ctx, struct sr_av *av, const struct ibv_a
 	av->dlid = a->dlid;
 	av->sl = a->sl;
 	av->global = a->is_global != 0;
-	av->multicast = av->global && a->grh.dgid.raw[0] == 0xff;
+	av->multicast = av->global && sr_gid_is_group(a->grh.dgid.raw);
 	av->site = av->multicast ? 0 : sr_site_find(ctx, a);
 	if (!av->multicast && !av->site)
 		av->host = sr_host_find(ctx, a, &av->site);
@@ -44,7 +44,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	struct sr_ah *ah;
 	int err = sr_ah_check(ctx, attr);
 
-	if (!err && attr->is_global && attr->grh.dgid.raw[0] == 0xff)
+	if (!err && attr->is_global && sr_gid_is_group(attr->grh.dgid.raw))
 		err = -sr_groups_map(ctx);
 	if (!err)
 		err = -sr_count(&ctx->ahs, SR_MAX_AH);
@@ -97,7 +97,7 @@ EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct
 				      .port_num = port };
 	if (!(wc->wc_flags & IBV_WC_GRH))
 		return 0;
-	own = grh->dgid.raw[0] == 0xff ? 0 : gid_index(&ctx->port[port - 1], &grh->dgid);
+	own = sr_gid_is_group(grh->dgid.raw) ? 0 : gid_index(&ctx->port[port - 1], &grh->dgid);
 	if (own < 0) {
 		errno = ENOENT;
 		return -1;

@@ -99,6 +99,16 @@ enum cm_state {
 	CM_STATES,
 };
 
+/* A device's port, and its name there. */
+struct cm_place {
+	uint64_t guid;
+	uint8_t gid[16];
+	uint16_t lid; /* 0: it has none */
+	uint8_t port, gid_index;
+	uint8_t mtu; /* enum ibv_mtu */
+	uint8_t v2;  /* of a kernel's port: RoCE v2, not v1 */
+};
+
 /* What the other end has told, and what we have told it. */
 struct cm_conn {
 	uint32_t qpn, remote_qpn;
@@ -181,6 +191,7 @@ struct cm_mcast {
 	struct cm_id *id;
 	uint64_t uid;
 	uint32_t events_reported;
+	int sock; /* a member of the IP group, or -1 */
 	union cm_addr addr;
 };
 
@@ -233,6 +244,13 @@ int softrdma_cm_next(int fd);			     /* the first channel behind @fd, or -1 */
 uint32_t softrdma_cm_ids(void);			     /* how many ids this process's channels have. Nobody may be in another call */
 /* The process at the other end of a connection on this host; 0: it is on another, or not known. */
 uint32_t softrdma_cm_peer(int fd, uint32_t id);
+/* The device of an id, or of a group's; 0: it has none. */
+uint64_t softrdma_cm_guid(int fd, uint32_t handle);
+/*
+ * From now on ids are of the kernel's RoCE devices, as sysfs has them below @root (/sys/class/infiniband), or of softrdma's (NULL, as at first). How many addresses
+ * those have; 0: there are no such devices.
+ */
+int softrdma_cm_kernel(const char *root);
 
 /*
  * The state of all channels of this process as bytes, for who brings a process to life again (cm_save.c, cm_load.c). Nobody may be in another
@@ -251,8 +269,8 @@ void softrdma_cm_hold(int held);
  * and said as many. @where: for who has to be told.
  */
 int softrdma_cm_lines(int (*fn)(const void *own, const void *other, uint32_t said, uint32_t heard, const char *where, void *arg), void *arg);
-/* The 16 bytes of this host's address; 1, or 0: it has no network. And: programs of a host of that address are on this one from now on. */
-int softrdma_cm_host(void *ret_address);
+/* The 16 bytes of an address of this host's, @nth from 0; 1, or 0: it has no more, or no network. And: programs of a host of that address are on this one from now on. */
+int softrdma_cm_host(uint32_t nth, void *ret_address);
 int softrdma_cm_here(const void *address);
 
 /* cm_timer.c */
@@ -301,7 +319,18 @@ void cm_address_to_wire(const union cm_addr *a, struct cm_wire_addr *w);
 void cm_address_from_wire(const struct cm_wire_addr *w, union cm_addr *a);
 /* IB: the port space that the service names, or 0; completes it. */
 uint16_t cm_address_service_ps(struct cm_id *id, union cm_addr *a);
-void cm_gid(uint8_t gid[16]);
+void cm_address_gid(const union cm_addr *a, uint8_t gid[16]); /* as RoCE names it */
+void cm_gid(uint8_t gid[16]); /* softrdma's */
+
+/* cm_place.c */
+int cm_place_is_kernel(void);
+/* @a: of this host, or any. 0, or -ENODEV: of no device's. */
+int cm_place_find(const union cm_addr *a, struct cm_place *ret);
+/* An id's own; empty where its address has gone. */
+void cm_place_of(const struct cm_id *id, struct cm_place *ret);
+/* What @id takes for the other end's names, as long as that has not told them. */
+void cm_place_remote(struct cm_id *id);
+int cm_place_address(uint32_t nth, uint8_t address[16]); /* 1; 0: there are no more */
 
 /* cm_port.c */
 int cm_port_bind(struct cm_id *id, const union cm_addr *a);
@@ -324,7 +353,8 @@ void cm_event_drop(struct cm_id *id, struct cm_mcast *mc);
 void cm_event_move(struct cm_id *id, struct cm_channel *to);
 int cm_event_next(struct cm_channel *ch, struct rdma_ucm_event_resp *resp);
 void cm_event_private(struct cm_event *ev, const struct cm_message *m);
-void cm_ah_fill(struct ib_uverbs_ah_attr *ah, uint16_t lid, const uint8_t gid[16]);
+/* From @id to there. */
+void cm_ah_fill(const struct cm_id *id, struct ib_uverbs_ah_attr *ah, uint16_t lid, const uint8_t gid[16]);
 
 /* cm_receive.c: sockets that became readable. They queue one event at most. */
 void cm_receive(struct cm_channel *ch, uint32_t handle);
@@ -375,6 +405,7 @@ int cm_init_qp_attr(struct cm_id *id, uint32_t state, struct ib_uverbs_qp_attr *
 int cm_join(struct cm_id *id, const union cm_addr *a, uint64_t uid, uint32_t *ret_handle);
 int cm_leave(struct cm_channel *ch, uint32_t handle, uint32_t *ret_reported);
 void cm_mcast_free(struct cm_mcast *mc);
+int cm_mcast_again(struct cm_mcast *mc); /* in another life; 0 or -errno */
 
 /* cm_command.c */
 long cm_command(struct cm_channel *ch, const void *buf, size_t n);

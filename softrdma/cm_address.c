@@ -51,6 +51,17 @@ void cm_gid(uint8_t gid[16])
 	sr_first_gid(gid);
 }
 
+void cm_address_gid(const union cm_addr *a, uint8_t gid[16])
+{
+	memset(gid, 0, 16);
+	if (a->family == AF_INET) {
+		gid[10] = gid[11] = 0xff;
+		memcpy(gid + 12, &a->in.sin_addr, 4);
+	} else {
+		memcpy(gid, a->family == AF_IB ? a->ib.addr : a->in6.sin6_addr.s6_addr, 16);
+	}
+}
+
 static int is_mapped(const union cm_addr *a)
 {
 	return a->family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&a->in6.sin6_addr);

@@ -286,6 +286,25 @@ static uint32_t peer_of(const struct cm_id *id)
 	return cm_process->net && c.pid == raw_getpid() ? 0 : (uint32_t)c.pid;
 }
 
+EXPORT uint64_t softrdma_cm_guid(int fd, uint32_t handle)
+{
+	struct cm_place p = { .guid = 0 };
+	struct cm_channel *ch;
+	struct cm_mcast *mc;
+	struct cm_id *id;
+
+	if (!softrdma_cm_is_channel(fd) || !is_owner())
+		return 0;
+	lock_acquire(&cm_lock);
+	ch = cm_channel_find(fd);
+	mc = ch ? cm_handle_find(handle, CM_KIND_MCAST) : NULL;
+	id = mc ? mc->id : ch ? cm_handle_find(handle, CM_KIND_ID) : NULL;
+	if (id && id->has_device)
+		cm_place_of(id, &p);
+	lock_release(&cm_lock);
+	return p.guid;
+}
+
 EXPORT uint32_t softrdma_cm_peer(int fd, uint32_t id)
 {
 	struct cm_channel *ch;

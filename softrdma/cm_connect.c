@@ -57,16 +57,24 @@ static int private_put(struct cm_message *m, const void *data, uint32_t len)
 	return 0;
 }
 
+static void place_put(struct cm_message *m, const struct cm_id *id)
+{
+	struct cm_place p;
+
+	cm_place_of(id, &p);
+	m->h.lid = p.lid;
+	m->h.mtu = p.mtu;
+	memcpy(m->h.gid, p.gid, 16);
+}
+
 static void message_fill(struct cm_message *m, struct cm_id *id, const struct rdma_ucm_conn_param *p,
 			 const struct rdma_ucm_ece *ece)
 {
 	m->h.qpn = p->qp_num & 0xffffff;
 	m->h.psn = id->conn.psn;
 	m->h.ps = id->ps;
-	m->h.lid = sr_lid();
-	cm_gid(m->h.gid);
+	place_put(m, id);
 	m->h.qp_type = id->qp_type;
-	m->h.mtu = CM_PATH_MTU;
 	m->h.responder_resources = p->responder_resources;
 	m->h.initiator_depth = p->initiator_depth;
 	m->h.flow_control = p->flow_control;
@@ -179,8 +187,7 @@ int cm_connect_again(struct cm_id *id)
 	int err;
 
 	arena_free(&cm_process->arena, asking_take(id, &m));
-	m.h.lid = sr_lid();
-	cm_gid(m.h.gid);
+	place_put(&m, id);
 	cm_timer_stop(id);
 	err = request_begin(id, &m);
 	if (err || id->state == CM_ENDED)

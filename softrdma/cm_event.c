@@ -66,14 +66,18 @@ void cm_event_private(struct cm_event *ev, const struct cm_message *m)
 	}
 }
 
-void cm_ah_fill(struct ib_uverbs_ah_attr *ah, uint16_t lid, const uint8_t gid[16])
+void cm_ah_fill(const struct cm_id *id, struct ib_uverbs_ah_attr *ah, uint16_t lid, const uint8_t gid[16])
 {
+	struct cm_place p;
+
+	cm_place_of(id, &p);
 	memset(ah, 0, sizeof(*ah));
 	memcpy(ah->grh.dgid, gid, 16);
+	ah->grh.sgid_index = p.gid_index;
 	ah->grh.hop_limit = 64;
 	ah->dlid = lid;
 	ah->is_global = 1;
-	ah->port_num = 1;
+	ah->port_num = p.port;
 }
 
 static void event_free(struct cm_event *ev)

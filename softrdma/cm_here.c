@@ -38,12 +38,15 @@ EXPORT int softrdma_cm_here(const void *address)
 	return 0;
 }
 
-/* 1: there is a network, and this host's address on it. */
-EXPORT int softrdma_cm_host(void *ret_address)
+/* The kernel's ports have several, softrdma has one. */
+EXPORT int softrdma_cm_host(uint32_t nth, void *ret_address)
 {
 	struct sr_host h;
-	uint32_t address = sr_net_address(&h);
+	uint32_t address;
 
+	if (cm_place_is_kernel())
+		return cm_place_address(nth, ret_address);
+	address = nth ? 0 : sr_net_address(&h);
 	if (address)
 		net_name_fill(&h, address, ret_address);
 	return address != 0;
@@ -51,16 +54,13 @@ EXPORT int softrdma_cm_host(void *ret_address)
 
 int cm_here(const union cm_addr *a)
 {
-	uint8_t ip[16] = { [10] = 0xff, [11] = 0xff };
+	uint8_t ip[16];
 
 	if (!count)
 		return 0;
 	if (a->family == AF_IB)
 		return cm_here_gid(a->ib.addr);
-	if (a->family == AF_INET)
-		memcpy(ip + 12, &a->in.sin_addr, 4);
-	else
-		memcpy(ip, &a->in6.sin6_addr, 16);
+	cm_address_gid(a, ip);
 	return knows(ip, 0);
 }
 

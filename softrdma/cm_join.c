@@ -56,9 +56,7 @@ static int meet(struct cm_id *id, int accept)
 	int err = accept ? meet_accept(id) : meet_connect(id);
 
 	id->rejoin = REJOIN_NOT;
-	/* Whoever was on another host is on this one. */
-	id->conn.remote_lid = sr_lid();
-	cm_gid(id->conn.remote_gid);
+	cm_place_remote(id); /* whoever was on another host is on this one */
 	return !err && id->watched ? cm_watch(id->channel, id->sock, id->handle) : err;
 }
 
@@ -85,24 +83,19 @@ static int join_one(struct cm_id *id, int accept)
 	}
 }
 
-/* Names of other hosts that are this one now: of ids that have not connected yet, and in what services have answered. */
+/* Names of this host, and of others that are this one now: of ids that have not connected yet, and in what services have answered. */
 static void names_renew(struct cm_channel *ch)
 {
-	struct ib_uverbs_ah_attr *ah;
 	struct cm_event *ev;
 	struct cm_id *id;
 
 	list_each(id, &ch->ids, link)
-		if (id->is_far && cm_here(&id->dst)) {
-			id->conn.remote_lid = sr_lid();
-			cm_gid(id->conn.remote_gid);
-		}
+		if (id->dst.family && (!id->is_far || cm_here(&id->dst)))
+			cm_place_remote(id);
 	list_each(ev, &ch->events, link) {
-		ah = &ev->resp.param.ud.ah_attr;
-		if (ev->id->qp_type != IBV_QPT_UD || ev->resp.event != CM_EVENT_ESTABLISHED || !cm_here_gid(ah->grh.dgid))
-			continue;
-		ah->dlid = sr_lid();
-		cm_gid(ah->grh.dgid);
+		id = ev->id;
+		if (id->qp_type == IBV_QPT_UD && ev->resp.event == CM_EVENT_ESTABLISHED)
+			cm_ah_fill(id, &ev->resp.param.ud.ah_attr, id->conn.remote_lid, id->conn.remote_gid);
 	}
 }
 

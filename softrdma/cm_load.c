@@ -20,8 +20,7 @@ struct reader {
 	const char *at;
 	size_t left;
 	const struct cm_saved *head;
-	uint16_t lid; /* this host's now */
-	uint8_t gid[16];
+	uint8_t gid[16]; /* softrdma's on this host now */
 };
 
 /* ---- reading ---- */
@@ -36,22 +35,11 @@ static int take(struct reader *r, void *to, size_t n)
 	return 0;
 }
 
-/* Where this host's own names stood, its present ones go. */
-static void renew_gid(const struct reader *r, uint8_t gid[16])
-{
-	if (!memcmp(gid, r->head->gid, 16))
-		memcpy(gid, r->gid, 16);
-}
-
-static uint16_t renew_lid(const struct reader *r, uint16_t lid)
-{
-	return lid == r->head->lid ? r->lid : lid;
-}
-
+/* Where this host's own GID stood, its present one goes. */
 static void renew_address(const struct reader *r, union cm_addr *a)
 {
-	if (a->family == AF_IB)
-		renew_gid(r, a->ib.addr);
+	if (a->family == AF_IB && !memcmp(a->ib.addr, r->head->gid, 16))
+		memcpy(a->ib.addr, r->gid, 16);
 }
 
 static int handle_set(uint32_t handle, void *object)
@@ -103,8 +91,6 @@ static void fill_id(struct cm_id *id, const struct cm_saved_id *s, const struct 
 	renew_address(r, &id->src);
 	renew_address(r, &id->dst);
 	renew_address(r, &id->claim);
-	renew_gid(r, id->conn.remote_gid);
-	id->conn.remote_lid = renew_lid(r, id->conn.remote_lid);
 	/* On its host the port was its own at any address; here others' may come from the same one. */
 	if (id->is_far && id->claim.family == id->src.family && cm_address_any(&id->claim))
 		id->claim = id->src;
@@ -192,7 +178,7 @@ static int load_mcast(struct reader *r)
 	if (!mc->id || handle_set(s.handle, mc))
 		return -EBADMSG;
 	list_add_tail(&mc->id->mcasts, &mc->link);
-	return 0;
+	return cm_mcast_again(mc);
 }
 
 static int load_event(struct reader *r)
@@ -211,12 +197,6 @@ static int load_event(struct reader *r)
 	ev->resp = s.resp;
 	ev->mcast = s.mcast == CM_SAVED_NONE ? NULL : cm_handle_find(s.mcast, CM_KIND_MCAST);
 	ev->request = s.request == CM_SAVED_NONE ? NULL : cm_handle_find(s.request, CM_KIND_ID);
-	if (id->qp_type == IBV_QPT_UD && s.resp.event == CM_EVENT_ESTABLISHED) {
-		struct ib_uverbs_ah_attr *ah = &ev->resp.param.ud.ah_attr;
-
-		ah->dlid = renew_lid(r, ah->dlid);
-		renew_gid(r, ah->grh.dgid);
-	}
 	cm_event_queue(ev);
 	return 0;
 }
@@ -233,7 +213,7 @@ static int each(struct reader *r, uint32_t count, int (*load)(struct reader *r))
 EXPORT int softrdma_cm_load(const void *from, size_t n)
 {
 	struct cm_saved head;
-	struct reader r = { .at = from, .left = n, .head = &head, .lid = sr_lid() };
+	struct reader r = { .at = from, .left = n, .head = &head };
 	int err = take(&r, &head, sizeof(head));
 
 	if (err || head.magic != CM_SAVED_MAGIC || head.version != CM_SAVED_VERSION)

@@ -121,6 +121,7 @@ static int claim_any_port(struct cm_id *id, union cm_addr *a)
 int cm_port_bind(struct cm_id *id, const union cm_addr *from)
 {
 	union cm_addr a = *from;
+	struct cm_place place;
 	int err;
 
 	if (id->state != CM_IDLE || !cm_address_len(&a))
@@ -129,6 +130,8 @@ int cm_port_bind(struct cm_id *id, const union cm_addr *from)
 		return -EPROTONOSUPPORT;
 	if (!cm_address_any(&a) && !cm_address_local(&a))
 		return -EADDRNOTAVAIL;
+	if (!cm_address_any(&a) && cm_place_find(&a, &place))
+		return -ENODEV;
 	err = cm_address_port(&a) ? claim(id, &a) : claim_any_port(id, &a);
 	if (err)
 		return err;

@@ -49,23 +49,25 @@ static int has_path(const struct cm_id *id)
 int cm_query_route(struct cm_id *id, struct rdma_ucm_query_route_resp *r)
 {
 	struct ib_user_path_rec *p = &r->ib_route[0];
+	struct cm_place own;
 
 	memcpy(&r->src_addr, &id->src, sizeof(r->src_addr));
 	memcpy(&r->dst_addr, &id->dst, sizeof(r->dst_addr));
 	if (!id->has_device)
 		return 0;
-	r->node_guid = __builtin_bswap64(sr_guid());
-	r->port_num = 1;
-	cm_gid(p->sgid);
+	cm_place_of(id, &own);
+	r->node_guid = __builtin_bswap64(own.guid);
+	r->port_num = own.port;
+	memcpy(p->sgid, own.gid, 16);
 	memcpy(p->dgid, id->conn.remote_gid, 16);
 	p->pkey = PKEY;
 	r->num_paths = has_path(id);
 	if (!r->num_paths)
 		return 0;
 	p->dlid = be16(id->conn.remote_lid);
-	p->slid = be16(sr_lid());
+	p->slid = be16(own.lid);
 	p->reversible = 1;
-	p->mtu = CM_PATH_MTU;
+	p->mtu = own.mtu;
 	p->hop_limit = 64;
 	p->numb_path = 1;
 	p->mtu_selector = p->rate_selector = p->packet_life_time_selector = 2;
@@ -76,14 +78,17 @@ int cm_query_route(struct cm_id *id, struct rdma_ucm_query_route_resp *r)
 
 int cm_query_addr(struct cm_id *id, struct rdma_ucm_query_addr_resp *r)
 {
+	struct cm_place own;
+
 	r->src_size = (uint16_t)cm_address_len(&id->src);
 	r->dst_size = (uint16_t)cm_address_len(&id->dst);
 	memcpy(&r->src_addr, &id->src, sizeof(r->src_addr));
 	memcpy(&r->dst_addr, &id->dst, sizeof(r->dst_addr));
 	if (!id->has_device)
 		return 0;
-	r->node_guid = __builtin_bswap64(sr_guid());
-	r->port_num = 1;
+	cm_place_of(id, &own);
+	r->node_guid = __builtin_bswap64(own.guid);
+	r->port_num = own.port;
 	r->pkey = PKEY;
 	return 0;
 }
@@ -104,12 +109,12 @@ static void ib_address(const struct cm_id *id, const union cm_addr *a, const uin
 int cm_query_gid(struct cm_id *id, struct rdma_ucm_query_addr_resp *r)
 {
 	union cm_addr src = { 0 }, dst = { 0 };
-	uint8_t gid[16] = { 0 };
+	struct cm_place own = { .port = 0 };
 
 	cm_query_addr(id, r);
 	if (id->has_device)
-		cm_gid(gid);
-	ib_address(id, &id->src, gid, &src);
+		cm_place_of(id, &own);
+	ib_address(id, &id->src, own.gid, &src);
 	ib_address(id, &id->dst, id->conn.remote_gid, &dst);
 	memcpy(&r->src_addr, &src, sizeof(r->src_addr));
 	memcpy(&r->dst_addr, &dst, sizeof(r->dst_addr));
@@ -121,20 +126,22 @@ int cm_query_path(struct cm_id *id, struct rdma_ucm_query_path_resp *r, size_t r
 {
 	struct path_record p = {
 		.dlid = be16(id->conn.remote_lid),
-		.slid = be16(sr_lid()),
 		.flow_hop_limit = __builtin_bswap32(64),
 		.reversible_numpath = 0x81,
 		.pkey = PKEY,
-		.mtu = EXACTLY | CM_PATH_MTU,
 		.rate = EXACTLY | RATE_100_GBPS,
 		.packet_lifetime = EXACTLY | lifetime(id),
 	};
+	struct cm_place own;
 
 	r->num_paths = 0;
 	if (!has_path(id) || room < sizeof(*r) + sizeof(r->path_data[0]))
 		return 0;
+	cm_place_of(id, &own);
+	p.slid = be16(own.lid);
+	p.mtu = (uint8_t)(EXACTLY | own.mtu);
 	memcpy(p.dgid, id->conn.remote_gid, 16);
-	cm_gid(p.sgid);
+	memcpy(p.sgid, own.gid, 16);
 	r->num_paths = 1;
 	r->path_data[0].flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
 	r->path_data[0].reserved = 0;
@@ -146,8 +153,11 @@ int cm_query_path(struct cm_id *id, struct rdma_ucm_query_path_resp *r, size_t r
 
 static void attr_init(struct cm_id *id, struct ib_uverbs_qp_attr *a)
 {
+	struct cm_place own;
+
+	cm_place_of(id, &own);
 	a->qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-	a->port_num = 1;
+	a->port_num = own.port;
 	if (id->qp_type == IBV_QPT_UD) {
 		a->qp_attr_mask |= IBV_QP_QKEY;
 		a->qkey = id->ps == RDMA_PS_IPOIB ? CM_QKEY_IPOIB : CM_QKEY;
@@ -164,11 +174,14 @@ static void attr_init(struct cm_id *id, struct ib_uverbs_qp_attr *a)
 
 static int attr_rtr(struct cm_id *id, struct ib_uverbs_qp_attr *a)
 {
+	struct cm_place own;
+
 	if (id->state < CM_REP_RCVD)
 		return -EINVAL;
+	cm_place_of(id, &own);
 	a->qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-	cm_ah_fill(&a->ah_attr, id->conn.remote_lid, id->conn.remote_gid);
-	a->path_mtu = id->conn.mtu;
+	cm_ah_fill(id, &a->ah_attr, id->conn.remote_lid, id->conn.remote_gid);
+	a->path_mtu = id->conn.mtu < own.mtu ? id->conn.mtu : own.mtu; /* another life's port */
 	a->dest_qp_num = id->conn.remote_qpn;
 	a->rq_psn = id->conn.remote_psn;
 	if (id->qp_type == IBV_QPT_RC || id->qp_type == IBV_QPT_XRC_RECV) {

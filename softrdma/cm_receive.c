@@ -57,7 +57,9 @@ static void conn_event(struct cm_event *ev, const struct cm_message *m)
 static void remote_take(struct cm_id *id, const struct cm_message *m)
 {
 	struct cm_conn *c = &id->conn;
+	struct cm_place own;
 
+	cm_place_of(id, &own);
 	c->remote_qpn = m->h.qpn;
 	c->remote_psn = m->h.psn;
 	c->remote_lid = m->h.lid;
@@ -65,7 +67,7 @@ static void remote_take(struct cm_id *id, const struct cm_message *m)
 	c->responder_resources = m->h.initiator_depth;
 	c->initiator_depth = m->h.responder_resources;
 	c->rnr_retry_count = m->h.rnr_retry_count;
-	c->mtu = CM_PATH_MTU;
+	c->mtu = m->h.mtu && m->h.mtu < own.mtu ? m->h.mtu : own.mtu;
 }
 
 /* ---- requests ---- */
@@ -245,7 +247,9 @@ static void in_sidr_sent(struct cm_id *id, int ended, const struct cm_message *m
 		cm_event_private(ev, m);
 		ev->resp.param.ud.qp_num = m->h.qpn;
 		ev->resp.param.ud.qkey = m->h.qkey;
-		cm_ah_fill(&ev->resp.param.ud.ah_attr, m->h.lid, m->h.gid);
+		memcpy(id->conn.remote_gid, m->h.gid, 16);
+		id->conn.remote_lid = m->h.lid;
+		cm_ah_fill(id, &ev->resp.param.ud.ah_attr, m->h.lid, m->h.gid);
 	}
 	if (ev)
 		cm_event_queue(ev);

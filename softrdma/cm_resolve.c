@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * From an address to a device and a path. There is one device and one port, and every address of this host is reached
- * through it, and so are other hosts if there is a network. The answers come as events, as if they had been asked for on a wire.
+ * From an address to a device and a path. Which those are cm_place.c says; other hosts are reached through them if there is a network. The answers come as events, as if they had been asked for on a wire.
  *
  * Another host is asked whether it is there, as its hardware address would be asked for: by dialling the first port where it may listen.
  * That it refuses is an answer as well. The socket of that is watched for its end alone, which is one event. A dial that gets no answer is done anew after a quarter
@@ -77,8 +76,21 @@ static int is_multicast(const union cm_addr *a)
 	return a->family == AF_INET6 ? IN6_IS_ADDR_MULTICAST(&a->in6.sin6_addr) : a->ib.addr[0] == 0xff;
 }
 
+static int unreachable(struct cm_id *id, int err)
+{
+	cm_id_hang_up(id);
+	cm_move(id, CM_BOUND);
+	return cm_event_tell(id, CM_EVENT_ADDR_ERROR, err);
+}
+
+/* No device's has the address that leads there: the kernel says that at the same moment. */
 static int resolved(struct cm_id *id)
 {
+	struct cm_place p;
+	int err = cm_place_find(&id->src, &p);
+
+	if (err)
+		return unreachable(id, err);
 	cm_move(id, CM_ADDR_RESOLVED);
 	id->has_device = 1;
 	return cm_event_tell(id, CM_EVENT_ADDR_RESOLVED, 0);
@@ -89,19 +101,16 @@ static void names_take(struct cm_id *id, const union cm_addr *at)
 {
 	uint32_t address = 0;
 
+	if (cm_place_is_kernel()) {
+		cm_place_remote(id);
+		return;
+	}
 	if (at->family == AF_INET)
 		memcpy(&address, &at->in.sin_addr, sizeof(address));
 	else if (IN6_IS_ADDR_V4MAPPED(&at->in6.sin6_addr))
 		memcpy(&address, at->in6.sin6_addr.s6_addr + 12, sizeof(address));
 	if (address)
 		sr_first_names(__builtin_bswap32(address), id->conn.remote_gid, &id->conn.remote_lid);
-}
-
-static int unreachable(struct cm_id *id, int err)
-{
-	cm_id_hang_up(id);
-	cm_move(id, CM_BOUND);
-	return cm_event_tell(id, CM_EVENT_ADDR_ERROR, err);
 }
 
 static int query_dial(struct cm_id *id)
@@ -182,8 +191,7 @@ int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_a
 	id->is_far = 0;
 	if (!is_multicast(&dst) && !cm_address_local(&dst))
 		return query(id, timeout_ms);
-	id->conn.remote_lid = sr_lid();
-	cm_gid(id->conn.remote_gid);
+	cm_place_remote(id);
 	return resolved(id);
 }
 
@@ -202,8 +210,7 @@ int cm_resolve_again(struct cm_id *id)
 		cm_timer_again(id);
 		return 0;
 	}
-	id->conn.remote_lid = sr_lid();
-	cm_gid(id->conn.remote_gid);
+	cm_place_remote(id);
 	return resolved(id);
 }
 

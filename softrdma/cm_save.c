@@ -254,7 +254,6 @@ EXPORT long softrdma_cm_save(void *to, size_t room)
 	if (!p)
 		return 0;
 	head.next_handle = p->next_handle;
-	head.lid = sr_lid();
 	cm_gid(head.gid);
 	put_all(&w, p, &head);
 	if (room >= sizeof(head))

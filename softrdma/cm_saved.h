@@ -9,7 +9,7 @@
 #include "softrdma/cm.h"
 
 #define CM_SAVED_MAGIC 0x736d6373u /* "scms" */
-#define CM_SAVED_VERSION 2u
+#define CM_SAVED_VERSION 3u
 #define CM_SAVED_NONE UINT32_MAX
 
 /* In cm_id.rejoin: what is to be done when all have loaded. */
@@ -19,9 +19,7 @@ struct cm_saved {
 	uint32_t magic, version;
 	uint32_t channels, ids, requests, mcasts, events;
 	uint32_t next_handle;
-	uint16_t lid; /* this host's, then */
-	uint8_t reserved[6];
-	uint8_t gid[16];
+	uint8_t gid[16]; /* softrdma's on this host, then: addresses of InfiniBand's own kind have it */
 };
 
 struct cm_saved_channel {
@@ -72,5 +70,5 @@ struct cm_saved_event {
 	struct rdma_ucm_event_resp resp;
 };
 
-_Static_assert(sizeof(struct cm_saved) == 56 && sizeof(struct cm_saved_channel) == 24 && sizeof(struct cm_conn) == 44 &&
+_Static_assert(sizeof(struct cm_saved) == 48 && sizeof(struct cm_saved_channel) == 24 && sizeof(struct cm_conn) == 44 &&
 	       sizeof(struct cm_saved_id) == 52 + 44 + 3 * 128 && sizeof(struct cm_saved_mcast) == 24 + 128, "no holes of another size");

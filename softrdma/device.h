@@ -253,6 +253,13 @@ void sr_net_poll(struct sr_context *ctx);
 void sr_net_polled(struct sr_context *ctx);
 
 /* group.c: multicast */
+/* A group's GID: of InfiniBand's own, or an IPv4 group's address mapped, as RoCE v2 has it. */
+static inline int sr_gid_is_group(const uint8_t gid[16])
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return gid[0] == 0xff || (gid[12] >> 4 == 0xe && !memcmp(gid, mapped, sizeof(mapped)));
+}
 int sr_groups_map(struct sr_context *ctx);
 void sr_groups_leave(struct sr_context *ctx);
 /* *hint: where it was last. */
@@ -287,6 +294,7 @@ uint64_t sr_device_guid(uint32_t device);
 uint64_t sr_guid(void);
 void sr_first_gid(uint8_t gid[16]);
 uint16_t sr_lid(void);
+void sr_first_place(uint64_t *ret_guid, uint8_t gid[16], uint16_t *ret_lid); /* all three at once */
 /* The same of the host that has that address on the network; and whose they are, 0: nobody's. */
 void sr_first_names(uint32_t address, uint8_t gid[16], uint16_t *ret_lid);
 uint32_t sr_first_gid_host(const uint8_t gid[16]);

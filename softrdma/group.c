@@ -173,7 +173,7 @@ EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 	uint32_t number = sr_qp(qp)->number + 1;
 	int err;
 
-	if (qp->qp_type != IBV_QPT_UD || gid->raw[0] != 0xff)
+	if (qp->qp_type != IBV_QPT_UD || !sr_gid_is_group(gid->raw))
 		return EINVAL;
 	err = -sr_groups_map(ctx);
 	if (err)

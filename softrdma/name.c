@@ -145,6 +145,15 @@ void sr_first_gid(uint8_t gid[16])
 	first_gid(&h, gid);
 }
 
+void sr_first_place(uint64_t *ret_guid, uint8_t gid[16], uint16_t *ret_lid)
+{
+	const struct sr_host h = sr_name_host();
+
+	*ret_guid = device_guid(&h, 0);
+	first_gid(&h, gid);
+	*ret_lid = sr_name_lid(&h, 0, 1);
+}
+
 void sr_first_names(uint32_t address, uint8_t gid[16], uint16_t *ret_lid)
 {
 	struct sr_host h = sr_name_host();

@@ -4,7 +4,7 @@
  * it again when the names of this life are known. Where a name is several ports now (verbs_fabric.c), the shadow has a handle of the device's to each, and whose queue pair
  * a datagram is for says which.
  */
-#include "plugins/verbs/verbs_internal.h"
+#include "plugins/verbs/verbs_header.h"
 
 static void more_destroy(struct shadow_ah *ah)
 {
@@ -109,20 +109,18 @@ int verbs_ah_recreate(struct shadow_ah *ah)
 	return ah->real ? 0 : fermata_fail(-errno, "an address handle to LID %u cannot be made again (error %d)", ah->attr.dlid, errno);
 }
 
-/* The device looks for our own address among those of this life; where the answer goes is told in the program's names. */
+/* After a restart the program's names, in which completion and header are, are no device's. */
 static int init_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
-	struct ibv_grh real;
-	int r;
-
-	if (!verbs_moved || !(wc->wc_flags & IBV_WC_GRH))
+	if (!verbs_moved)
 		return verbs_backend.ibv_init_ah_from_wc(shadow_context(context)->real, port, wc, grh, attr);
-	real = *grh;
-	verbs_gid_real(&real.dgid);
-	r = verbs_backend.ibv_init_ah_from_wc(shadow_context(context)->real, port, wc, &real, attr);
-	if (!r)
-		attr->grh.dgid = grh->sgid;
-	return r;
+	*attr = (struct ibv_ah_attr){ .dlid = (uint16_t)wc->slid, .sl = wc->sl, .src_path_bits = wc->dlid_path_bits, .port_num = port,
+				      .is_global = !!(wc->wc_flags & IBV_WC_GRH) };
+	if (attr->is_global && verbs_header_answer(verbs_port_at(context, port), grh, &attr->grh)) {
+		errno = ENOENT;
+		return -1;
+	}
+	return 0;
 }
 
 EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,

@@ -7,7 +7,7 @@
  * libibverbs-real.so.1 where `fermata launch` has laid that name beside our shim, because there libibverbs.so.1 is the shim.
  *
  * A restart may have to go on with softrdma where there was a system's library (--rdma), at a time when libc cannot be had: so both are loaded then. The
- * other way round the system's library is loaded by the restart itself, which libc has been lent to (fermata_libc_borrow).
+ * other way round the system's library is loaded by the restart itself, which libc has been lent to (fermata_libc_borrow). softrdma's does rdma_cm for the kernel's devices, too.
  *
  * Loading takes libc's and the dynamic linker's locks, which a stopped thread may hold: it happens outside fermata_enter/leave.
  */
@@ -19,6 +19,7 @@
 struct verbs_backend verbs_backend;
 
 static struct verbs_backend spare; /* the other one, if it is loaded: not used but after a restart */
+static int cm_of_kernel; /* as it was asked for */
 static struct lock load_lock;
 static _Atomic int load_state; /* 0: not tried, 1: loaded, else -errno */
 
@@ -67,6 +68,13 @@ static int want_system(void)
 	return raw_dir_each("/sys/class/infiniband_verbs", found_one, NULL) == 1;
 }
 
+static int want_cm_of_kernel(void)
+{
+	const char *who = getenv("FERMATA_RDMA_CM");
+
+	return who && !strcmp(who, "kernel");
+}
+
 static void device_enter(void)
 {
 	fermata_device_enter();
@@ -88,6 +96,7 @@ static int backend_open(struct verbs_backend *b, int soft)
 #define LOOK_UP(answer, name, parameters) b->name = (__typeof__(b->name))dlsym(b->handle, #name);
 	VERBS_NAMES(LOOK_UP)
 	if (b->soft) {
+		VERBS_SOFT_NAMES(LOOK_UP)
 		VERBS_CM_NAMES(LOOK_UP)
 		if (b->softrdma_memory)
 			b->softrdma_memory(fermata_device_map, fermata_device_unmap);
@@ -96,6 +105,23 @@ static int backend_open(struct verbs_backend *b, int soft)
 	}
 #undef LOOK_UP
 	return b->ibv_get_device_list && b->ibv_open_device ? 0 : -ENODEV;
+}
+
+/*
+ * rdma_cm of the kernel's devices is ours where it can be: what the kernel's own holds nobody can give it again. Ports of RoCE name themselves by their addresses, so
+ * softrdma's needs nothing else of them. Programs out of the job it does not reach; who needs those says so (FERMATA_RDMA_CM=kernel) and is not checkpointed meanwhile.
+ */
+static void cm_choose(struct verbs_backend *b, const struct verbs_backend *other)
+{
+	const struct verbs_backend *soft = b->soft ? b : other;
+
+#define TAKE(answer, name, parameters) b->name = ours ? soft->name : NULL;
+	if (soft->softrdma_cm_kernel) {
+		int count = soft->softrdma_cm_kernel(b->soft ? NULL : "/sys/class/infiniband"), ours = b->soft || (count && !cm_of_kernel);
+
+		VERBS_CM_NAMES(TAKE)
+	}
+#undef TAKE
 }
 
 /* Within the lock that a fork waits for: a child has all names or none. */
@@ -122,8 +148,10 @@ int verbs_backend_load(void)
 		int r = backend_open(&b, !want_system());
 
 		r = r ? r : learn_kept();
-		if (!r && !b.soft)
-			backend_open(&spare, 1);
+		if (!r && !b.soft && !backend_open(&spare, 1)) {
+			cm_of_kernel = want_cm_of_kernel();
+			cm_choose(&b, &spare);
+		}
 		verbs_backend = b;
 		fermata_libc_reserve(!b.soft);
 		load_state = r ? r : 1;
@@ -149,12 +177,17 @@ int verbs_backend_renew(void)
 		return 0;
 	if (other ? before.soft : !before.soft)
 		r = fermata_libc_borrow();
-	if (r || !other)
+	if (r)
 		return r;
+	if (!other) {
+		cm_choose(&verbs_backend, &spare); /* another host's ports, perhaps */
+		return 0;
+	}
 	if (before.soft && !spare.handle && backend_open(&spare, 0))
 		return fermata_fail(-ENODEV, "the library of the kernel's RDMA devices (libibverbs.so.1) cannot be loaded; --rdma soft does without");
 	if (!spare.ibv_open_device)
 		return fermata_fail(-ENODEV, "softrdma was not there when the job was launched: restart on a host with the RDMA device");
+	cm_choose(&spare, &before);
 	verbs_backend = spare;
 	spare = before;
 	return 0;

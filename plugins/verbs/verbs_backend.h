@@ -29,7 +29,8 @@ struct verbs_backend {
 	int soft; /* softrdma */
 #define VERBS_MEMBER(answer, name, parameters) answer(*name) parameters;
 	VERBS_NAMES(VERBS_MEMBER)
-	VERBS_CM_NAMES(VERBS_MEMBER) /* all NULL but with softrdma */
+	VERBS_SOFT_NAMES(VERBS_MEMBER) /* all NULL but with softrdma, */
+	VERBS_CM_NAMES(VERBS_MEMBER)   /* and where it does rdma_cm for the kernel's devices */
 #undef VERBS_MEMBER
 };
 extern struct verbs_backend verbs_backend HIDDEN;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The file /dev/infiniband/rdma_cm where softrdma is the device: librdmacm's system calls on it, which the agent's wrappers bring here, go
- * to the library's softrdma_cm_* functions; and the files that programs look for where a device is. With a hardware device all of that is the
+ * The file /dev/infiniband/rdma_cm where the devices are softrdma's or the kernel's of RoCE: librdmacm's system calls on it, which the agent's wrappers bring here, go
+ * to the library's softrdma_cm_* functions. And, where softrdma is the device, the files that programs look for where one is. With other devices all of that is the
  * kernel's, and nothing here is taken.
  *
  * What a channel holds (ids, ports, connections) is saved by verbs_cm_state.c. No state.

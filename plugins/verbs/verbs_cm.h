@@ -5,6 +5,7 @@
 #include "plugins/verbs/verbs_internal.h"
 
 #define VERBS_CM_ESTABLISHED 9 /* RDMA_CM_EVENT_ESTABLISHED */
+#define VERBS_CM_JOINED 12	 /* RDMA_CM_EVENT_MULTICAST_JOIN */
 #define VERBS_CM_COMMAND_MAX 1024
 #define VERBS_CM_NAME 17 /* bytes of a connection's end's name */
 

@@ -46,9 +46,10 @@ int verbs_cm_hosts_note(void)
 {
 	uint8_t address[ADDRESS];
 
-	if (!verbs_backend.softrdma_cm_host || !VERBS_DEVICE(verbs_backend.softrdma_cm_host(address)))
-		return 0;
-	return hosts_add(&own, address) ? fermata_fail(-ENOMEM, "no memory for the host's addresses") : 0;
+	for (uint32_t i = 0; verbs_backend.softrdma_cm_host && VERBS_DEVICE(verbs_backend.softrdma_cm_host(i, address)); i++)
+		if (hosts_add(&own, address))
+			return fermata_fail(-ENOMEM, "no memory for the host's addresses");
+	return 0;
 }
 
 int verbs_cm_hosts_publish(void)

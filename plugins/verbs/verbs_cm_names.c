@@ -127,19 +127,33 @@ static void path_virtual(struct rdma_ucm_query_path_resp *r)
 	gid_virtual((uint8_t *)record + 24);
 }
 
+/* The place in its port's table that a handle's own GID has. */
+static void index_virtual(int fd, uint32_t handle, struct ib_uverbs_ah_attr *ah)
+{
+	uint64_t guid = __builtin_bswap64(verbs_backend.softrdma_cm_guid(fd, handle));
+	struct shadow_device *d;
+
+	list_each(d, &verbs_devices, link)
+		if (d->real && ah->port_num >= 1 && ah->port_num <= d->ports && VERBS_DEVICE(verbs_backend.ibv_get_device_guid(d->real)) == guid)
+			ah->grh.sgid_index = (uint8_t)verbs_gid_index_virtual(&d->port[ah->port_num], ah->grh.sgid_index);
+}
+
 static void ah_virtual(struct ib_uverbs_ah_attr *ah)
 {
 	ah->dlid = lid_virtual(ah->grh.dgid, (uint16_t)ah->dlid);
 	gid_virtual(ah->grh.dgid);
 }
 
-/* @options: of a query. @type: enum rdma_cm_event_type, of which only what comes of a service names a port. */
-static void event_virtual(struct rdma_ucm_event_resp *r)
+/* Only what comes of a service, or of a group, names a port. */
+static void event_virtual(int fd, struct rdma_ucm_event_resp *r)
 {
-	const struct rdma_ucm_ud_param *ud = &r->param.ud;
+	struct ib_uverbs_ah_attr *ah = &r->param.ud.ah_attr;
 
-	if (r->event == VERBS_CM_ESTABLISHED && ud->ah_attr.is_global && ud->ah_attr.port_num && ud->ah_attr.dlid)
-		ah_virtual(&r->param.ud.ah_attr);
+	if ((r->event != VERBS_CM_ESTABLISHED && r->event != VERBS_CM_JOINED) || !ah->is_global || !ah->port_num)
+		return;
+	index_virtual(fd, r->id, ah);
+	if (r->event == VERBS_CM_ESTABLISHED)
+		ah_virtual(ah);
 }
 
 static void query_virtual(void *answer, uint32_t option)
@@ -156,6 +170,8 @@ static void attr_virtual(int fd, uint32_t id, struct ib_uverbs_qp_attr *attr)
 	union ibv_gid gid;
 	uint16_t lid;
 
+	if (attr->ah_attr.is_global)
+		index_virtual(fd, id, &attr->ah_attr);
 	memcpy(&gid, attr->ah_attr.grh.dgid, sizeof(gid));
 	if (!verbs_peer_virtual(attr->dest_qp_num, verbs_backend.softrdma_cm_peer(fd, id), &lid, &gid)) {
 		ah_virtual(&attr->ah_attr);
@@ -201,6 +217,6 @@ void verbs_cm_answer_virtual(int fd, const void *command, size_t n)
 	else if (h.cmd == RDMA_USER_CM_CMD_INIT_QP_ATTR)
 		attr_virtual(fd, attr.id, &a.attr);
 	else
-		event_virtual(&a.event);
+		event_virtual(fd, &a.event);
 	memcpy((void *)(uintptr_t)query.response, &a, len);
 }

@@ -75,7 +75,7 @@ int verbs_cm_recreate(void)
 	int r;
 
 	if (saved && !verbs_backend.softrdma_cm_load)
-		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm channels of softrdma, which no kernel's device can go on with: --rdma soft",
+		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm channels, which go on over RoCE and softrdma alone, and there is no RoCE port here: --rdma soft",
 				    fermata_pid());
 	r = saved ? VERBS_DEVICE(verbs_backend.softrdma_cm_load(saved->bytes, saved->length)) : 0;
 	if (r == -EADDRINUSE)

@@ -5,9 +5,7 @@
  *
  * Also the datagram to nobody that closes an unsignalled tail in the drain: to a number that no queue pair has, at our own port, which drops it.
  */
-#include "plugins/verbs/verbs_internal.h"
-
-#define GRH_SIZE 40
+#include "plugins/verbs/verbs_header.h"
 
 /* @size bytes between @data and the head of a receive, in pieces. */
 static void head_copy(struct ibv_context *context, const struct ibv_sge *sge, uint32_t n, char *data, size_t size, int write)
@@ -25,33 +23,25 @@ static void head_copy(struct ibv_context *context, const struct ibv_sge *sge, ui
 	}
 }
 
-/* An address of our own port's; that of a group stays. */
-static void own_gid_virtual(const struct verbs_port *port, union ibv_gid *gid)
-{
-	for (unsigned int g = 0; g < VERBS_GIDS && gid->raw[0] != 0xff; g++)
-		if (port->virtual_kind[g] && !memcmp(gid, &port->real_gid[verbs_gid_index_real(port, g)], sizeof(*gid))) {
-			*gid = port->virtual_gid[g];
-			return;
-		}
-}
-
 void verbs_datagram_virtual(const struct shadow_qp *qp, struct ibv_wc *wc, const struct ibv_sge *sge, uint32_t n)
 {
-	union {
-		struct ibv_grh grh;
-		char bytes[GRH_SIZE];
-	} h;
+	const struct verbs_port *port = verbs_qp_port(qp);
 	int routed = wc->wc_flags & IBV_WC_GRH;
+	char bytes[VERBS_HEADER] = { 0 };
+	struct verbs_header h;
 
 	if (wc->status != IBV_WC_SUCCESS)
 		return;
-	if (routed)
-		head_copy(qp->pub.context, sge, n, h.bytes, GRH_SIZE, 0);
-	verbs_sender_virtual(verbs_qp_port(qp), &wc->src_qp, &wc->slid, routed ? &h.grh.sgid : NULL);
-	if (!routed)
+	if (!routed) {
+		verbs_sender_virtual(port, &wc->src_qp, &wc->slid, NULL);
 		return;
-	own_gid_virtual(verbs_qp_port(qp), &h.grh.dgid);
-	head_copy(qp->pub.context, sge, n, h.bytes, GRH_SIZE, 1);
+	}
+	head_copy(qp->pub.context, sge, n, bytes, sizeof(bytes), 0);
+	verbs_header_read(bytes, &h);
+	verbs_sender_virtual(port, &wc->src_qp, &wc->slid, &h.from);
+	verbs_header_virtual(port, &h);
+	verbs_header_write(&h, bytes);
+	head_copy(qp->pub.context, sge, n, bytes, sizeof(bytes), 1);
 }
 
 /* Of the port that @qp is on; kept, for the device needs it until the datagram has completed. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Devices. Owns one shadow for each device that was ever listed, found again by name; they are never freed, as libibverbs
+ * Devices. Owns one shadow for each device that was ever listed, found again by the name of what stands behind it; they are never freed, as libibverbs
  * keeps a device that is open. The device's own list of the last look is kept too: its pointers stand in the shadows.
  */
 #include "base/freeable.h"
@@ -14,27 +14,42 @@ int verbs_moved;
 static struct ibv_device **real_list;
 static struct lock list_lock; /* real_list, and the shadows' `real` */
 
-static struct shadow_device *shadow_of(struct ibv_device *real)
+/* What stands behind a shadow the program goes on knowing by that one; a name that nothing stands behind any more has come back. */
+static struct shadow_device *shadow_known(const struct ibv_device *real)
 {
 	struct shadow_device *d;
 
 	list_each(d, &verbs_devices, link)
-		if (strcmp(d->pub.name, real->name) == 0)
+		if (d->real && strcmp(d->real_name, real->name) == 0)
 			return d;
-	d = fermata_alloc(sizeof(*d));
-	if (!d)
-		return NULL;
-	memcpy(&d->pub, real, sizeof(d->pub));
-	memset(&d->pub._ops, 0, sizeof(d->pub._ops));
-	verbs_list_add(&verbs_devices, &d->link);
-	return d;
+	list_each(d, &verbs_devices, link)
+		if (!d->real && strcmp(d->pub.name, real->name) == 0)
+			return d;
+	return NULL;
 }
 
-static void shadow_renew(struct shadow_device *d, struct ibv_device *real)
+static void real_set(struct shadow_device *d, struct ibv_device *real)
 {
 	d->real = real;
-	d->guid = verbs_backend.ibv_get_device_guid ? verbs_backend.ibv_get_device_guid(real) : 0;
-	d->index = verbs_backend.ibv_get_device_index ? verbs_backend.ibv_get_device_index(real) : -1;
+	fm_format(d->real_name, sizeof(d->real_name), "%s", real->name);
+}
+
+static struct shadow_device *shadow_of(struct ibv_device *real)
+{
+	struct shadow_device *d = shadow_known(real);
+
+	if (!d) {
+		d = fermata_alloc(sizeof(*d));
+		if (!d)
+			return NULL;
+		memcpy(&d->pub, real, sizeof(d->pub));
+		memset(&d->pub._ops, 0, sizeof(d->pub._ops));
+		d->guid = verbs_backend.ibv_get_device_guid ? verbs_backend.ibv_get_device_guid(real) : 0;
+		d->index = verbs_backend.ibv_get_device_index ? verbs_backend.ibv_get_device_index(real) : -1;
+		verbs_list_add(&verbs_devices, &d->link);
+	}
+	real_set(d, real);
+	return d;
 }
 
 /* Ordinary memory of the program's, not the device's. */
@@ -56,7 +71,6 @@ static struct ibv_device **shadow_list(struct ibv_device **list, int n)
 			freeable_free(shadows, raw_munmap);
 			return NULL;
 		}
-		shadow_renew(d, list[i]);
 		shadows[i] = &d->pub;
 	}
 	return shadows;
@@ -136,7 +150,7 @@ int verbs_devices_renew(void)
 		for (int i = 0; i < n; i++)
 			if (strcmp(real_list[i]->name, d->pub.name) == 0)
 				found = real_list[i];
-		d->real = found;
+		real_set(d, found);
 		at++;
 	}
 	return 0;

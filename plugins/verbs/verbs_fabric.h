@@ -28,6 +28,11 @@ int verbs_homes(uint64_t address, uint32_t *members, unsigned int room);
 
 /* Where the GID is in this life that the program has at @index; 0 if it has no such one. */
 unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index);
+/* The other way round. */
+unsigned int verbs_gid_index_virtual(const struct verbs_port *own, unsigned int index);
+/* Where the program has that GID in its table, as one of RoCE v2 or not, if there are both; -1: nowhere. */
+int verbs_gid_index_of(const struct verbs_port *own, const union ibv_gid *gid, int v2);
+int verbs_gid_is_v2(const struct verbs_port *own, unsigned int index);
 /* The device, as port_name.device says it; 0: nobody has told others of it. */
 uint64_t verbs_device_now(const struct shadow_device *d);
 const struct verbs_port *verbs_port_at(struct ibv_context *context, unsigned int number);

@@ -90,13 +90,9 @@
 	X(int, ibv_resolve_eth_l2_from_gid, (struct ibv_context *context, struct ibv_ah_attr *attr,        \
 					     uint8_t mac[6], uint16_t *vid))
 
-/* Of softrdma alone: the device's files, as doc/softrdma.md tells (verbs_cm.c); an event that is told again (verbs_events.c), or counted (verbs_notify.c); what the drain asks
+/* Of softrdma alone: files that are looked for where a device is (verbs_cm.c); an event that is told again (verbs_events.c), or counted (verbs_notify.c); what the drain asks
  * (verbs_drain.c); what the end of the process does (verbs_backend.c). */
-#define VERBS_CM_NAMES(X)                                                                                  \
-	X(int, softrdma_cm_open, (const char *path, int flags))                                            \
-	X(long, softrdma_cm_command, (int fd, const void *data, size_t n, uint64_t *channel))              \
-	X(int, softrdma_cm_fstat, (int fd, struct stat *st))                                               \
-	X(int, softrdma_cm_close, (int fd))                                                                \
+#define VERBS_SOFT_NAMES(X)                                                                                \
 	X(void, softrdma_memory, (void *(*map)(void *, size_t, int, int, int, off_t), int (*unmap)(void *, size_t))) \
 	X(void, softrdma_exit_bracket, (void (*enter)(void), void (*leave)(void)))                         \
 	X(uint32_t, softrdma_sends_left, (struct ibv_qp *qp))                                              \
@@ -105,17 +101,26 @@
 	X(int, softrdma_established, (struct ibv_qp *qp, int now))                                         \
 	X(int, softrdma_key_alias, (struct ibv_mr *mr, uint32_t key))                                      \
 	X(int, softrdma_on_the_wire, (struct ibv_context *context))                                        \
+	X(int, softrdma_async_raise, (struct ibv_context *context, const struct ibv_async_event *event))   \
+	X(int, softrdma_node_stat, (const char *path, struct stat *ret))
+
+/* rdma_cm, which softrdma has for its own ids and for those of the kernel's RoCE devices (doc/softrdma.md). */
+#define VERBS_CM_NAMES(X)                                                                                  \
+	X(int, softrdma_cm_kernel, (const char *root))                                                     \
+	X(int, softrdma_cm_open, (const char *path, int flags))                                            \
+	X(long, softrdma_cm_command, (int fd, const void *data, size_t n, uint64_t *channel))              \
+	X(int, softrdma_cm_fstat, (int fd, struct stat *st))                                               \
+	X(int, softrdma_cm_close, (int fd))                                                                \
 	X(int, softrdma_cm_next, (int fd))                                                                 \
 	X(uint32_t, softrdma_cm_ids, (void))                                                               \
 	X(int, softrdma_cm_settle, (void))                                                                 \
 	X(int, softrdma_cm_each, (int (*fn)(const void *own, const void *other, int fd, void *arg), void *arg)) \
 	X(void, softrdma_cm_hold, (int held))                                                              \
 	X(int, softrdma_cm_lines, (int (*fn)(const void *own, const void *other, uint32_t said, uint32_t heard, const char *where, void *arg), void *arg)) \
-	X(int, softrdma_cm_host, (void *ret_address))                                                      \
+	X(int, softrdma_cm_host, (uint32_t nth, void *ret_address))                                        \
+	X(uint64_t, softrdma_cm_guid, (int fd, uint32_t handle))                                           \
 	X(uint32_t, softrdma_cm_peer, (int fd, uint32_t id))                                               \
 	X(int, softrdma_cm_here, (const void *address))                                                    \
 	X(long, softrdma_cm_save, (void *to, size_t room))                                                 \
 	X(int, softrdma_cm_load, (const void *from, size_t n))                                             \
-	X(int, softrdma_cm_join, (int accept))                                                             \
-	X(int, softrdma_async_raise, (struct ibv_context *context, const struct ibv_async_event *event))   \
-	X(int, softrdma_node_stat, (const char *path, struct stat *ret))
+	X(int, softrdma_cm_join, (int accept))

@@ -162,23 +162,63 @@ int verbs_ports_read(struct shadow_device *d, struct ibv_context *real, int rest
 	return 0;
 }
 
+/* Where the port has none of the kind: what leads furthest, RoCE v2 over IPv4, IPv6, the link; then what comes first. */
+static unsigned int rank_of(uint8_t kind)
+{
+	static const uint8_t rank[FAMILIES] = { 2, 4, 3 };
+
+	if (!kind)
+		return 0;
+	return (kind - 1) / FAMILIES == IBV_GID_TYPE_ROCE_V2 ? rank[(kind - 1) % FAMILIES] : 1;
+}
+
 unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index)
 {
 	uint8_t kind = index < VERBS_GIDS ? own->virtual_kind[index] : 0;
-	unsigned int before = 0, first = VERBS_GIDS;
+	unsigned int before = 0, first = VERBS_GIDS, best = 0;
 
 	if (!kind)
 		return 0;
 	for (unsigned int g = 0; g < index; g++)
 		before += own->virtual_kind[g] == kind;
 	for (unsigned int g = 0; g < VERBS_GIDS; g++) {
+		best = rank_of(own->real_kind[g]) > rank_of(own->real_kind[best]) ? g : best;
 		if (own->real_kind[g] != kind)
 			continue;
 		if (!before--)
 			return g;
 		first = g < first ? g : first;
 	}
-	return first < VERBS_GIDS ? first : own->real_kind[index] ? index : 0;
+	if (first < VERBS_GIDS)
+		return first;
+	return rank_of(own->real_kind[index]) == rank_of(own->real_kind[best]) ? index : best;
+}
+
+unsigned int verbs_gid_index_virtual(const struct verbs_port *own, unsigned int index)
+{
+	for (unsigned int g = 0; g < VERBS_GIDS; g++)
+		if (own->virtual_kind[g] && verbs_gid_index_real(own, g) == index)
+			return g;
+	return index;
+}
+
+int verbs_gid_is_v2(const struct verbs_port *own, unsigned int index)
+{
+	return own->virtual_kind[index] && (own->virtual_kind[index] - 1) / FAMILIES == IBV_GID_TYPE_ROCE_V2;
+}
+
+int verbs_gid_index_of(const struct verbs_port *own, const union ibv_gid *gid, int v2)
+{
+	int other = -1;
+
+	for (unsigned int g = 0; g < VERBS_GIDS; g++) {
+		if (!own->virtual_kind[g] || memcmp(&own->virtual_gid[g], gid, sizeof(*gid)))
+			continue;
+		if (verbs_gid_is_v2(own, g) == !!v2)
+			return (int)g;
+		other = other < 0 ? (int)g : other;
+	}
+	return other;
 }
 
 /* ---- what the program is told of them ---- */
@@ -265,21 +305,32 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_
 	return r;
 }
 
+/* All that the program knows, however many the port has now. */
+static ssize_t table_virtual(struct ibv_context *context, void *entries, size_t max, uint32_t flags, size_t size)
+{
+	const unsigned int ports = shadow_context(context)->device->ports;
+	size_t n = 0;
+	int r;
+
+	for (uint32_t port = 1; port <= ports; port++)
+		for (uint32_t g = 0; g < VERBS_GIDS && n < max; g++) {
+			if (!known_at(context, port, g))
+				continue;
+			r = _ibv_query_gid_ex(context, port, g, (void *)((char *)entries + n * size), flags, size);
+			if (r)
+				return -r;
+			n++;
+		}
+	return (ssize_t)n;
+}
+
 EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
 				    uint32_t flags, size_t size)
 {
-	ssize_t n;
-
 	VERBS_PASS(_ibv_query_gid_table, -EOPNOTSUPP, context, entries, max, flags, size);
-	n = VERBS_DEVICE(verbs_backend._ibv_query_gid_table(shadow_context(context)->real, entries, max, flags, size));
-	for (ssize_t i = 0; i < n; i++) {
-		struct ibv_gid_entry *e = (struct ibv_gid_entry *)((char *)entries + (size_t)i * size);
-		const struct verbs_port *p = known_at(context, e->port_num, e->gid_index);
-
-		if (p)
-			entry_virtual(p, e->gid_index, e);
-	}
-	return n;
+	if (verbs_moved)
+		return table_virtual(context, entries, max, flags, size);
+	return VERBS_DEVICE(verbs_backend._ibv_query_gid_table(shadow_context(context)->real, entries, max, flags, size));
 }
 
 /* Declared in libibverbs' private header only, but ibv_devinfo calls it. */
@@ -290,8 +341,8 @@ EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigne
 
 	if (fermata_in_device())
 		return verbs_backend.ibv_query_gid_type(context, port, index, type);
-	*type = 0; /* InfiniBand or RoCE v1 */
-	if (!verbs_backend.ibv_query_gid_type)
+	*type = p ? verbs_gid_is_v2(p, index) : 0; /* 0: InfiniBand or RoCE v1 */
+	if (p || !verbs_backend.ibv_query_gid_type)
 		return 0;
-	return VERBS_DEVICE(verbs_backend.ibv_query_gid_type(shadow_context(context)->real, port, p ? verbs_gid_index_real(p, index) : index, type));
+	return VERBS_DEVICE(verbs_backend.ibv_query_gid_type(shadow_context(context)->real, port, index, type));
 }

@@ -47,6 +47,7 @@ struct shadow_device {
 	struct ibv_device pub;
 	uint64_t behind[32]; /* vendor libraries read a word behind the public struct: it must not be theirs */
 	struct ibv_device *real;
+	char real_name[IBV_SYSFS_NAME_MAX]; /* of this life */
 	__be64 guid;
 	int index;
 	unsigned int ports;

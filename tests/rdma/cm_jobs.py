@@ -68,6 +68,7 @@ class Job(Two):
     def __init__(self, options, folder, case):
         super().__init__(options, folder, True)
         self.case, self.count, self.running = case, case.unit, []
+        self.until = None  # whether the server is ready; None: it listens
         self.pause = 0.1  # between two moments, in the mean
         self.earlier = 0  # programs, of tries that were over too soon
         self.env = {**self.job.env, **case.env}
@@ -78,7 +79,7 @@ class Job(Two):
     def begin(self):
         need(self.case.server[0])
         self.port = free_port()
-        self.running = [self.server(self.words(self.case.server), self.port if self.case.tcp else None, env=self.env)]
+        self.running = [self.server(self.words(self.case.server), self.port if self.case.tcp else None, self.until, env=self.env)]
 
     def connect(self, front=()):
         self.joined = False
@@ -103,10 +104,13 @@ class Job(Two):
             if program.ended() and program.returncode and not end_of_rping(self.case.server, program.returncode, self.errors()):
                 raise Failure(f'{program.label} ended with status {program.returncode}')
 
-    def kill_and_restart(self):
+    def kill(self):
         self.job.kill_all()
         shutil.rmtree(self.shm, ignore_errors=True)
-        self.running = [self.job.restart()]
+
+    def kill_and_restart(self, *options):
+        self.kill()
+        self.running = [self.job.restart(options=options)]
         await_restarted(self.job, self.ended)
 
     def again(self):

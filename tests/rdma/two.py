@@ -19,7 +19,8 @@ def end_of_rping(argv, status, said):
 
 
 class Two:
-    """A server and its client, each under @front; shared memory of their own."""
+    """A server and its client, under fermata or not; shared memory of their own."""
+    rdma = 'soft'
 
     def __init__(self, options, folder, under_fermata):
         self.job = Job(options.bin, folder)
@@ -29,7 +30,7 @@ class Two:
 
     def start(self, label, argv, **more):
         if self.under_fermata:
-            return self.job.launch(label, argv, options=['--rdma', 'soft'], **more)
+            return self.job.launch(label, argv, options=['--rdma', self.rdma], **more)
         return self.job.start(label, [self.job.bin / 'softrdma-run', *argv], **more)
 
     def cm_listens(self):

@@ -242,7 +242,7 @@ static void test_paths(void **state)
 	assert_int_equal(ah.dlid, 34);
 }
 
-/* The n-th GID of a kind means the n-th of it in this life, or the first; where there is none, the same place means what is there, or the first place. */
+/* The n-th GID of a kind means the n-th of it in this life, or the first; where there is none, it means what leads furthest. And back. */
 static void test_kinds(void **state)
 {
 	const struct verbs_port own = { .virtual_kind = { 4, 7, 5, 8, 8, 6 }, .real_kind = { 4, 7, 6, 9, 5, 8, 8 } };
@@ -255,7 +255,12 @@ static void test_kinds(void **state)
 	assert_int_equal(verbs_gid_index_real(&own, 5), 2);
 	assert_int_equal(verbs_gid_index_real(&(struct verbs_port){ .virtual_kind = { 1, 1 }, .real_kind = { 4, 7 } }, 1), 1);
 	assert_int_equal(verbs_gid_index_real(&(struct verbs_port){ .virtual_kind = { 8, 8 }, .real_kind = { 4, 8 } }, 1), 1);
-	assert_int_equal(verbs_gid_index_real(&(struct verbs_port){ .virtual_kind = { 1, 1, 1 }, .real_kind = { 4, 7 } }, 2), 0);
+	assert_int_equal(verbs_gid_index_real(&(struct verbs_port){ .virtual_kind = { 1, 1, 1 }, .real_kind = { 4, 7 } }, 2), 1);
+	assert_int_equal(verbs_gid_index_real(&(struct verbs_port){ .virtual_kind = { 1 }, .real_kind = { 4, 7, 5, 8 } }, 0), 3);
+	assert_int_equal(verbs_gid_index_real(&(struct verbs_port){ .virtual_kind = { 7, 8 }, .real_kind = { 1, 1 } }, 1), 1);
+	assert_int_equal(verbs_gid_index_virtual(&(struct verbs_port){ .virtual_kind = { 1 }, .real_kind = { 4, 7, 5, 8 } }, 3), 0);
+	for (unsigned int g = 0; g < 6; g++)
+		assert_int_equal(verbs_gid_index_virtual(&own, verbs_gid_index_real(&own, g)), g);
 	assert_int_equal(verbs_gid_index_real(&own, 6), 0);
 	assert_int_equal(verbs_gid_index_real(&own, VERBS_GIDS), 0);
 }
