@@ -224,6 +224,7 @@ void *cm_handle_find(uint32_t handle, enum cm_kind kind);
 /* cm_channel.c */
 /* The channel of a descriptor of this process, or NULL. */
 struct cm_channel *cm_channel_find(int fd);
+int cm_channel_is_own(int fd); /* it may be one of this process's: no lock is needed */
 int cm_process_anew(void); /* whatever was there is forgotten */
 int cm_channel_again(int fd, uint32_t status, uint32_t fd_flags, uint64_t serial, struct cm_channel **ret);
 int cm_watch(struct cm_channel *ch, int sock, uint32_t handle);
@@ -248,7 +249,7 @@ uint32_t softrdma_cm_peer(int fd, uint32_t id);
 uint64_t softrdma_cm_guid(int fd, uint32_t handle);
 /*
  * From now on ids are of the kernel's RoCE devices, as sysfs has them below @root (/sys/class/infiniband), or of softrdma's (NULL, as at first). How many addresses
- * those have; 0: there are no such devices.
+ * those have; 0: there are no such devices. Nobody may be in another call.
  */
 int softrdma_cm_kernel(const char *root);
 
@@ -330,6 +331,9 @@ int cm_place_find(const union cm_addr *a, struct cm_place *ret);
 void cm_place_of(const struct cm_id *id, struct cm_place *ret);
 /* What @id takes for the other end's names, as long as that has not told them. */
 void cm_place_remote(struct cm_id *id);
+/* Nobody is there where @id asks: it may be a program that only the kernel's rdma_cm reaches. Said once. */
+void cm_place_nobody(const struct cm_id *id);
+void cm_place_no_network(void); /* other hosts are asked for; said once, too */
 int cm_place_address(uint32_t nth, uint8_t address[16]); /* 1; 0: there are no more */
 
 /* cm_port.c */

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -222,6 +221,11 @@ int cm_channel_again(int fd, uint32_t status, uint32_t fd_flags, uint64_t serial
 	return r;
 }
 
+int cm_channel_is_own(int fd)
+{
+	return softrdma_cm_is_channel(fd) && is_owner();
+}
+
 EXPORT int softrdma_cm_open(const char *path, int flags)
 {
 	int r;
@@ -246,7 +250,7 @@ EXPORT int softrdma_cm_close(int fd)
 {
 	struct cm_channel *ch;
 
-	if (!softrdma_cm_is_channel(fd) || !is_owner())
+	if (!cm_channel_is_own(fd))
 		return -ENOTTY;
 	lock_acquire(&cm_lock);
 	ch = cm_channel_find(fd);
@@ -263,7 +267,7 @@ EXPORT long softrdma_cm_command(int fd, const void *buf, size_t n, uint64_t *cha
 	struct cm_channel *ch;
 	long r = *channel ? -ESTALE : -ENOTTY;
 
-	if (!softrdma_cm_is_channel(fd) || !is_owner())
+	if (!cm_channel_is_own(fd))
 		return r;
 	lock_acquire(&cm_lock);
 	ch = cm_channel_find(fd);
@@ -273,51 +277,6 @@ EXPORT long softrdma_cm_command(int fd, const void *buf, size_t n, uint64_t *cha
 	}
 	lock_release(&cm_lock);
 	return r;
-}
-
-/* Of one to another host it is this process's own thread that is there. */
-static uint32_t peer_of(const struct cm_id *id)
-{
-	struct ucred c;
-	unsigned int len = sizeof(c);
-
-	if (!id || id->sock < 0 || id->state < CM_REQ_SENT || RAW5(SYS_getsockopt, id->sock, SOL_SOCKET, SO_PEERCRED, &c, &len))
-		return 0;
-	return cm_process->net && c.pid == raw_getpid() ? 0 : (uint32_t)c.pid;
-}
-
-EXPORT uint64_t softrdma_cm_guid(int fd, uint32_t handle)
-{
-	struct cm_place p = { .guid = 0 };
-	struct cm_channel *ch;
-	struct cm_mcast *mc;
-	struct cm_id *id;
-
-	if (!softrdma_cm_is_channel(fd) || !is_owner())
-		return 0;
-	lock_acquire(&cm_lock);
-	ch = cm_channel_find(fd);
-	mc = ch ? cm_handle_find(handle, CM_KIND_MCAST) : NULL;
-	id = mc ? mc->id : ch ? cm_handle_find(handle, CM_KIND_ID) : NULL;
-	if (id && id->has_device)
-		cm_place_of(id, &p);
-	lock_release(&cm_lock);
-	return p.guid;
-}
-
-EXPORT uint32_t softrdma_cm_peer(int fd, uint32_t id)
-{
-	struct cm_channel *ch;
-	uint32_t pid = 0;
-
-	if (!softrdma_cm_is_channel(fd) || !is_owner())
-		return 0;
-	lock_acquire(&cm_lock);
-	ch = cm_channel_find(fd);
-	if (ch)
-		pid = peer_of(cm_id_find(ch, id));
-	lock_release(&cm_lock);
-	return pid;
 }
 
 /* For who has to know what a process holds. Takes no lock: nobody may be in a call. */
@@ -331,37 +290,4 @@ EXPORT int softrdma_cm_next(int fd)
 			return fd;
 	}
 	return -1;
-}
-
-/* The number of the kernel's own device, where it has one: librdmacm may have been told it. */
-static dev_t device_number(void)
-{
-	unsigned int part[2] = { 0, 0 };
-	char text[32];
-	long n = raw_read_file("/sys/class/misc/rdma_cm/dev", text, sizeof(text)), i;
-	int at = 0;
-
-	for (i = 0; i < n; i++) {
-		if (text[i] == ':')
-			at = 1;
-		else if (text[i] >= '0' && text[i] <= '9')
-			part[at] = part[at] * 10 + (unsigned int)(text[i] - '0');
-	}
-	return n > 0 ? makedev(part[0], part[1]) : makedev(10, 255);
-}
-
-EXPORT int softrdma_cm_fstat(int fd, struct stat *st)
-{
-	int mine;
-
-	if (!softrdma_cm_is_channel(fd) || !is_owner())
-		return 0;
-	lock_acquire(&cm_lock);
-	mine = cm_channel_find(fd) != NULL;
-	lock_release(&cm_lock);
-	if (!mine)
-		return 0;
-	st->st_mode = S_IFCHR | 0600;
-	st->st_rdev = device_number();
-	return 1;
 }

@@ -90,6 +90,8 @@ static int nobody(struct cm_id *id, int err)
 {
 	int full = err == -EAGAIN;
 
+	if (!full)
+		cm_place_nobody(id);
 	cm_move(id, CM_ENDED);
 	if (is_ud(id))
 		return cm_event_tell(id, CM_EVENT_UNREACHABLE, full ? 2 : 1);

@@ -102,20 +102,24 @@ static uint8_t mtu_of(const char *device, uint32_t port, uint32_t index)
 	return (uint8_t)mtu;
 }
 
-static void entry_read(const struct entry *of_port, uint32_t index)
+/* 0: the table ends before it. */
+static int entry_read(const struct entry *of_port, uint32_t index)
 {
 	struct entry e = *of_port;
 	static const uint8_t zeros[16];
 	char type[32];
 
-	if (read_gid(e.device, e.place.port, index, e.place.gid) <= 0 || !memcmp(e.place.gid, zeros, 16))
-		return;
+	if (read_gid(e.device, e.place.port, index, e.place.gid) == -ENOENT)
+		return 0;
+	if (!memcmp(e.place.gid, zeros, 16))
+		return 1;
 	read_text(type, sizeof(type), "%s/%s/ports/%u/gid_attrs/types/%u", kernel.root, e.device, e.place.port, index);
 	e.place.v2 = !strncmp(type, "RoCE v2", 7);
 	e.place.gid_index = (uint8_t)index;
 	e.place.mtu = mtu_of(e.device, e.place.port, index);
 	if (kernel.count < ENTRIES)
 		kernel.entry[kernel.count++] = e;
+	return 1;
 }
 
 static int device_says(const struct entry *e, const char *file, const char *what)
@@ -151,8 +155,7 @@ static int device_read(const char *name, void *arg)
 	for (e.place.port = 1; e.place.port <= PORTS; e.place.port++) {
 		if (!port_says(&e, "link_layer", "Ethernet") || !port_says(&e, "state", "4:"))
 			continue;
-		for (i = 0; i < GIDS; i++)
-			entry_read(&e, i);
+		for (i = 0; i < GIDS && entry_read(&e, i); i++) {}
 	}
 	return 0;
 }
@@ -165,16 +168,11 @@ static void table_read(void)
 
 EXPORT int softrdma_cm_kernel(const char *root)
 {
-	int count;
-
-	lock_acquire(&cm_lock);
 	fm_format(kernel.root, sizeof(kernel.root), "%s", root ? root : "");
 	kernel.count = 0;
 	if (root)
 		table_read();
-	count = (int)kernel.count;
-	lock_release(&cm_lock);
-	return count;
+	return (int)kernel.count;
 }
 
 int cm_place_is_kernel(void)
@@ -262,6 +260,31 @@ void cm_place_remote(struct cm_id *id)
 		cm_address_gid(&id->dst, p.gid);
 	memcpy(id->conn.remote_gid, p.gid, 16);
 	id->conn.remote_lid = p.lid;
+}
+
+/* 1: once for each bit. */
+static int first_time(uint32_t bit)
+{
+	static uint32_t told;
+	int first = cm_place_is_kernel() && !(told & bit);
+
+	told |= bit;
+	return first;
+}
+
+void cm_place_no_network(void)
+{
+	if (first_time(1))
+		log_error("rdma_cm: to other hosts there is none without a key (softrdma-run --make-key, once; see the manual of softrdma-run), but for the kernel's: "
+			  "FERMATA_RDMA_CM=kernel, without checkpoints meanwhile");
+}
+
+void cm_place_nobody(const struct cm_id *id)
+{
+	if (!first_time(2))
+		return;
+	log_error("rdma_cm: nobody of the job listens at port %u; programs that are not run by fermata are reached with FERMATA_RDMA_CM=kernel, without checkpoints meanwhile",
+		  cm_address_port(&id->dst));
 }
 
 int cm_place_address(uint32_t nth, uint8_t address[16])

@@ -21,6 +21,8 @@
 #define REQUEST_WAIT_NS 10000000 /* a connected peer is about to send its request */
 #define CARRIED_WAIT_NS 900000000 /* as is this process's own thread (cm_net.c), which is not stopped while we run */
 
+#define NO_SERVICE 8 /* IBA 12.6.7.2 */
+
 enum { ENDED = 1 };
 
 /* 0: @m; ENDED: nothing will come any more; -EAGAIN. */
@@ -116,7 +118,7 @@ static void request_take(struct cm_id *listener, int sock, const struct cm_messa
 	struct cm_event *ev;
 
 	if (!request_fits(listener, m)) {
-		refuse(sock, m, is_ud ? 1 : 8); /* no such service */
+		refuse(sock, m, is_ud ? 1 : NO_SERVICE); /* no such service */
 		return;
 	}
 	ev = cm_event_new(listener, CM_EVENT_CONNECT_REQUEST, 0);
@@ -217,6 +219,8 @@ static void rejected(struct cm_id *id, int ended, const struct cm_message *m)
 {
 	int said = !ended && m->h.type == CM_MSG_REJ;
 
+	if (said && m->h.reason == NO_SERVICE)
+		cm_place_nobody(id);
 	over(id, CM_EVENT_REJECTED, said ? (int)m->h.reason : 28, said ? m : NULL);
 }
 

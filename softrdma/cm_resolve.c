@@ -119,8 +119,10 @@ static int query_dial(struct cm_id *id)
 	socklen_t len = cm_net_here() ? cm_net_address(id->ps, &id->dst, 0, &to) : 0;
 	int err;
 
-	if (!len)
+	if (!len) {
+		cm_place_no_network();
 		return unreachable(id, -EHOSTUNREACH);
+	}
 	names_take(id, &to);
 	id->is_far = 1;
 	id->sock = sr_socket(to.family, SOCK_STREAM);

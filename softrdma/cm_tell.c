@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the library tells of a channel to who stands in front of it (cm_file.c, libfermata): that it is a device's file, which device an id is of, and which process is at its
+ * other end. No state.
+ */
+#include "softrdma/cm.h"
+
+#include <sys/socket.h>
+#include <sys/sysmacros.h>
+
+#include "base/sys.h"
+#include "softrdma/device.h"
+
+/* Of one to another host it is this process's own thread that is there. */
+static uint32_t peer_of(const struct cm_id *id)
+{
+	struct ucred c;
+	unsigned int len = sizeof(c);
+
+	if (!id || id->sock < 0 || id->state < CM_REQ_SENT || RAW5(SYS_getsockopt, id->sock, SOL_SOCKET, SO_PEERCRED, &c, &len))
+		return 0;
+	return cm_process->net && c.pid == raw_getpid() ? 0 : (uint32_t)c.pid;
+}
+
+EXPORT uint64_t softrdma_cm_guid(int fd, uint32_t handle)
+{
+	struct cm_place p = { .guid = 0 };
+	struct cm_channel *ch;
+	struct cm_mcast *mc;
+	struct cm_id *id;
+
+	if (!cm_channel_is_own(fd))
+		return 0;
+	lock_acquire(&cm_lock);
+	ch = cm_channel_find(fd);
+	mc = ch ? cm_handle_find(handle, CM_KIND_MCAST) : NULL;
+	id = mc ? mc->id : ch ? cm_handle_find(handle, CM_KIND_ID) : NULL;
+	if (id && id->has_device)
+		cm_place_of(id, &p);
+	lock_release(&cm_lock);
+	return p.guid;
+}
+
+EXPORT uint32_t softrdma_cm_peer(int fd, uint32_t id)
+{
+	struct cm_channel *ch;
+	uint32_t pid = 0;
+
+	if (!cm_channel_is_own(fd))
+		return 0;
+	lock_acquire(&cm_lock);
+	ch = cm_channel_find(fd);
+	if (ch)
+		pid = peer_of(cm_id_find(ch, id));
+	lock_release(&cm_lock);
+	return pid;
+}
+
+/* The number of the kernel's own device, where it has one: librdmacm may have been told it. */
+static dev_t device_number(void)
+{
+	unsigned int part[2] = { 0, 0 };
+	char text[32];
+	long n = raw_read_file("/sys/class/misc/rdma_cm/dev", text, sizeof(text)), i;
+	int at = 0;
+
+	for (i = 0; i < n; i++) {
+		if (text[i] == ':')
+			at = 1;
+		else if (text[i] >= '0' && text[i] <= '9')
+			part[at] = part[at] * 10 + (unsigned int)(text[i] - '0');
+	}
+	return n > 0 ? makedev(part[0], part[1]) : makedev(10, 255);
+}
+
+EXPORT int softrdma_cm_fstat(int fd, struct stat *st)
+{
+	int mine;
+
+	if (!cm_channel_is_own(fd))
+		return 0;
+	lock_acquire(&cm_lock);
+	mine = cm_channel_find(fd) != NULL;
+	lock_release(&cm_lock);
+	if (!mine)
+		return 0;
+	st->st_mode = S_IFCHR | 0600;
+	st->st_rdev = device_number();
+	return 1;
+}
