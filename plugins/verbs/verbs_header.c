@@ -131,6 +131,19 @@ void verbs_header_virtual(const struct verbs_port *port, struct verbs_header *h)
 		h->next = NEXT_IBA;
 }
 
+/* A program may have one buffer for all: then the header of a datagram whose completion has not been polled may be over it, in the names of this life. */
+static int own_index(const struct verbs_port *port, struct verbs_header *h)
+{
+	const int v2 = h->ipv4 || h->next == NEXT_UDP;
+	int own = verbs_gid_index_of(port, &h->to, v2);
+
+	if (own >= 0)
+		return own;
+	own_virtual(port, &h->to);
+	verbs_gid_virtual(&h->from);
+	return verbs_gid_index_of(port, &h->to, v2);
+}
+
 int verbs_header_answer(const struct verbs_port *port, const void *bytes, struct ibv_global_route *ret)
 {
 	struct verbs_header h;
@@ -138,7 +151,7 @@ int verbs_header_answer(const struct verbs_port *port, const void *bytes, struct
 
 	verbs_header_read(bytes, &h);
 	if (h.to.raw[0] != 0xff)
-		own = verbs_gid_index_of(port, &h.to, h.ipv4 || h.next == NEXT_UDP);
+		own = own_index(port, &h);
 	if (own < 0)
 		return -ENOENT;
 	*ret = (struct ibv_global_route){ .dgid = h.from, .flow_label = h.flow_label, .sgid_index = (uint8_t)own, .hop_limit = 0xff,

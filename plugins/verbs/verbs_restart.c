@@ -76,11 +76,10 @@ int verbs_recreate(const void *record, size_t len)
 
 	verbs_moved = 1;
 	verbs_fabric_forget();
+	r = verbs_backend_renew(); /* also where no device was looked for yet: rdma_cm's channels may be there, and the first look is still to come */
 	if (list_empty(&verbs_devices))
-		return verbs_fabric_publish();
-	r = verbs_backend_renew();
-	if (!r)
-		r = verbs_devices_renew();
+		return r ? r : verbs_fabric_publish();
+	r = r ? r : verbs_devices_renew();
 	verbs_mw_forget_all();
 	for_each_context(c)
 		r = r ? r : context_recreate(c);

@@ -85,6 +85,11 @@ static void test_from_ib(void **state)
 	assert_memory_equal(&answer.dgid, &h.from, 16);
 	assert_int_equal(answer.sgid_index, 0);
 	assert_int_equal(answer.traffic_class, 8);
+	h.to = own.real_gid[0]; /* as the device has written it, before its completion was polled */
+	h.ipv4 = 0;
+	verbs_header_write(&h, bytes);
+	assert_int_equal(verbs_header_answer(&own, bytes, &answer), 0);
+	assert_int_equal(answer.sgid_index, 0);
 }
 
 /* And a program of InfiniBand's over RoCE. */
