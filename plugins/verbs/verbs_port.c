@@ -305,17 +305,21 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_
 	return r;
 }
 
-/* All that the program knows, however many the port has now. */
+/* All that the program knows, however many the port has now; what has no room for them, and flags, which there are none of, are refused as the kernel does. */
 static ssize_t table_virtual(struct ibv_context *context, void *entries, size_t max, uint32_t flags, size_t size)
 {
 	const unsigned int ports = shadow_context(context)->device->ports;
 	size_t n = 0;
 	int r;
 
+	if (flags)
+		return -EINVAL;
 	for (uint32_t port = 1; port <= ports; port++)
-		for (uint32_t g = 0; g < VERBS_GIDS && n < max; g++) {
+		for (uint32_t g = 0; g < VERBS_GIDS; g++) {
 			if (!known_at(context, port, g))
 				continue;
+			if (n == max)
+				return -EINVAL;
 			r = _ibv_query_gid_ex(context, port, g, (void *)((char *)entries + n * size), flags, size);
 			if (r)
 				return -r;
