@@ -290,7 +290,6 @@ int cm_meeting_address(const struct cm_id *id, struct sockaddr_un *sa);
 
 /* cm_here.c: 1: programs of that host have been brought to this one. */
 int cm_here(const union cm_addr *a);
-int cm_here_gid(const uint8_t gid[16]);
 
 /* cm_carry.c, where everybody stands still: */
 /* Carries what has come; how much, or -errno. */

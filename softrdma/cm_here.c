@@ -52,6 +52,15 @@ EXPORT int softrdma_cm_host(uint32_t nth, void *ret_address)
 	return address != 0;
 }
 
+static int here_gid(const uint8_t gid[16])
+{
+	uint32_t address = count ? __builtin_bswap32(sr_first_gid_host(gid)) : 0;
+	uint8_t ip[16] = { 0 };
+
+	memcpy(ip + 12, &address, 4);
+	return address && knows(ip + 12, 12);
+}
+
 int cm_here(const union cm_addr *a)
 {
 	uint8_t ip[16];
@@ -59,16 +68,7 @@ int cm_here(const union cm_addr *a)
 	if (!count)
 		return 0;
 	if (a->family == AF_IB)
-		return cm_here_gid(a->ib.addr);
+		return here_gid(a->ib.addr);
 	cm_address_gid(a, ip);
 	return knows(ip, 0);
-}
-
-int cm_here_gid(const uint8_t gid[16])
-{
-	uint32_t address = count ? __builtin_bswap32(sr_first_gid_host(gid)) : 0;
-	uint8_t ip[16] = { 0 };
-
-	memcpy(ip + 12, &address, 4);
-	return address && knows(ip + 12, 12);
 }

@@ -293,7 +293,6 @@ uint64_t sr_device_guid(uint32_t device);
 /* Of the first device and its first port. */
 uint64_t sr_guid(void);
 void sr_first_gid(uint8_t gid[16]);
-uint16_t sr_lid(void);
 void sr_first_place(uint64_t *ret_guid, uint8_t gid[16], uint16_t *ret_lid); /* all three at once */
 /* The same of the host that has that address on the network; and whose they are, 0: nobody's. */
 void sr_first_names(uint32_t address, uint8_t gid[16], uint16_t *ret_lid);

@@ -81,13 +81,6 @@ uint64_t sr_guid(void)
 	return sr_device_guid(0);
 }
 
-uint16_t sr_lid(void)
-{
-	const struct sr_host h = sr_name_host();
-
-	return sr_name_lid(&h, 0, 1);
-}
-
 /* A MAC of the locally administered ones. */
 void sr_name_mac(const struct sr_host *host, uint32_t device, uint32_t port, uint8_t mac[6])
 {

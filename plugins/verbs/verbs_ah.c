@@ -114,6 +114,10 @@ static int init_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc
 {
 	if (!verbs_moved)
 		return verbs_backend.ibv_init_ah_from_wc(shadow_context(context)->real, port, wc, grh, attr);
+	if (port < 1 || port > shadow_context(context)->device->ports) {
+		errno = EINVAL;
+		return -1;
+	}
 	*attr = (struct ibv_ah_attr){ .dlid = (uint16_t)wc->slid, .sl = wc->sl, .src_path_bits = wc->dlid_path_bits, .port_num = port,
 				      .is_global = !!(wc->wc_flags & IBV_WC_GRH) };
 	if (attr->is_global && verbs_header_answer(verbs_port_at(context, port), grh, &attr->grh)) {

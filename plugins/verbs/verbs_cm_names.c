@@ -134,8 +134,10 @@ static void index_virtual(int fd, uint32_t handle, struct ib_uverbs_ah_attr *ah)
 	struct shadow_device *d;
 
 	list_each(d, &verbs_devices, link)
-		if (d->real && ah->port_num >= 1 && ah->port_num <= d->ports && VERBS_DEVICE(verbs_backend.ibv_get_device_guid(d->real)) == guid)
+		if (d->real && ah->port_num >= 1 && ah->port_num <= d->ports && VERBS_DEVICE(verbs_backend.ibv_get_device_guid(d->real)) == guid) {
 			ah->grh.sgid_index = (uint8_t)verbs_gid_index_virtual(&d->port[ah->port_num], ah->grh.sgid_index);
+			return;
+		}
 }
 
 static void ah_virtual(struct ib_uverbs_ah_attr *ah)

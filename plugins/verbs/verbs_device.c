@@ -37,6 +37,7 @@ static void real_set(struct shadow_device *d, struct ibv_device *real)
 static struct shadow_device *shadow_of(struct ibv_device *real)
 {
 	struct shadow_device *d = shadow_known(real);
+	const int is_new = !d;
 
 	if (!d) {
 		d = fermata_alloc(sizeof(*d));
@@ -44,9 +45,11 @@ static struct shadow_device *shadow_of(struct ibv_device *real)
 			return NULL;
 		memcpy(&d->pub, real, sizeof(d->pub));
 		memset(&d->pub._ops, 0, sizeof(d->pub._ops));
+		verbs_list_add(&verbs_devices, &d->link);
+	}
+	if (!verbs_moved || is_new) { /* the device may have been plugged anew; over a restart it stays what the program was told */
 		d->guid = verbs_backend.ibv_get_device_guid ? verbs_backend.ibv_get_device_guid(real) : 0;
 		d->index = verbs_backend.ibv_get_device_index ? verbs_backend.ibv_get_device_index(real) : -1;
-		verbs_list_add(&verbs_devices, &d->link);
 	}
 	real_set(d, real);
 	return d;

@@ -26,13 +26,22 @@ uint64_t verbs_home(uint64_t address, uint32_t member);
 /* Of the ports that have that name now, but for the first: for each a process that has it. How many, or -E2BIG. */
 int verbs_homes(uint64_t address, uint32_t *members, unsigned int room);
 
+/* ---- verbs_gid.c ---- */
+/* Kind of a GID: InfiniBand, RoCE v1 or v2, and whether it is of its link alone, an IPv4 address or another one; never 0. */
+uint8_t verbs_gid_kind(const union ibv_gid *gid, uint32_t type);
+/* enum ibv_gid_type of one that the program has. */
+uint32_t verbs_gid_type(const struct verbs_port *own, unsigned int index);
+int verbs_gid_is_v2(const struct verbs_port *own, unsigned int index);
+/* The kinds of a table have changed. */
+void verbs_gid_places(struct verbs_port *own);
 /* Where the GID is in this life that the program has at @index; 0 if it has no such one. */
 unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index);
 /* The other way round. */
 unsigned int verbs_gid_index_virtual(const struct verbs_port *own, unsigned int index);
 /* Where the program has that GID in its table, as one of RoCE v2 or not, if there are both; -1: nowhere. */
 int verbs_gid_index_of(const struct verbs_port *own, const union ibv_gid *gid, int v2);
-int verbs_gid_is_v2(const struct verbs_port *own, unsigned int index);
+
+/* ---- verbs_fabric.c, verbs_fabric_numbers.c ---- */
 /* The device, as port_name.device says it; 0: nobody has told others of it. */
 uint64_t verbs_device_now(const struct shadow_device *d);
 const struct verbs_port *verbs_port_at(struct ibv_context *context, unsigned int number);

@@ -107,8 +107,8 @@ static int is_ipv4_group(const union ibv_gid *gid)
 /* An address of our own port's, of this life; that of a group stays. */
 static void own_virtual(const struct verbs_port *port, union ibv_gid *gid)
 {
-	for (unsigned int g = 0; g < VERBS_GIDS && gid->raw[0] != 0xff && !is_ipv4_group(gid); g++)
-		if (port->virtual_kind[g] && !memcmp(gid, &port->real_gid[verbs_gid_index_real(port, g)], sizeof(*gid))) {
+	for (unsigned int g = 0; g < port->places && gid->raw[0] != 0xff && !is_ipv4_group(gid); g++)
+		if (port->virtual_kind[g] && !memcmp(gid, &port->real_gid[port->real_place[g]], sizeof(*gid))) {
 			*gid = port->virtual_gid[g];
 			return;
 		}

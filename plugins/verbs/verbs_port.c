@@ -3,14 +3,10 @@
  * The ports of a device: the virtual LID and GIDs that the program is told, and what is behind them in this life. What it was told first stays what it is told. In a job that
  * has moved already it is told what the others were: what a port is called by one (rdma_cm, the sender of a datagram) is what its own process publishes at the next
  * checkpoint.
- *
- * A GID is named by its place in the port's table, and what lies at a place differs from host to host (how many addresses they have, for RoCE: of which kinds). Both ends of a
- * connection have to be of one kind, so the second GID of a kind means, in this life, the second of that kind: verbs_gid_index_real.
  */
 #include "plugins/verbs/verbs_internal.h"
 
 #define COMPAT_PORT_ATTR 48 /* bytes of the port attributes that the exported ibv_query_port may write */
-#define FAMILIES 3u
 #define ENTRIES_MAX 4096 /* of all ports' tables */
 
 int verbs_real_query_port(struct ibv_context *real, uint8_t port, struct ibv_port_attr *attr, size_t len)
@@ -27,15 +23,6 @@ int verbs_real_query_port(struct ibv_context *real, uint8_t port, struct ibv_por
 
 /* ---- what the ports are ---- */
 
-/* Kind of a GID: InfiniBand, RoCE v1 or v2, and whether it is of its link alone, an IPv4 address or another one; 0: there is none. */
-static uint8_t kind_of(const union ibv_gid *gid, uint32_t type)
-{
-	static const uint8_t ipv4[12] = { [10] = 0xff, [11] = 0xff };
-	uint32_t family = gid->raw[0] == 0xfe && gid->raw[1] == 0x80 ? 0 : !memcmp(gid->raw, ipv4, sizeof(ipv4)) ? 1 : 2;
-
-	return (uint8_t)(1 + type % 80 * FAMILIES + family);
-}
-
 /* What the device says of its ports, by their numbers. */
 struct found {
 	unsigned int count;
@@ -50,7 +37,7 @@ static void gid_take(struct found *f, const struct ibv_gid_entry *e)
 	if (!p || e->gid_index >= VERBS_GIDS || !e->gid.global.interface_id)
 		return;
 	p->real_gid[e->gid_index] = e->gid;
-	p->real_kind[e->gid_index] = kind_of(&e->gid, e->gid_type);
+	p->real_kind[e->gid_index] = verbs_gid_kind(&e->gid, e->gid_type);
 }
 
 /* @count: the length of the tables of all ports. 0: the device's library cannot say it so. */
@@ -157,68 +144,10 @@ int verbs_ports_read(struct shadow_device *d, struct ibv_context *real, int rest
 			port_name(&d->port[i], &f->attr[i]);
 			d->ports = i > d->ports ? i : d->ports;
 		}
+		verbs_gid_places(&d->port[i]);
 	}
 	fermata_free(f);
 	return 0;
-}
-
-/* Where the port has none of the kind: what leads furthest, RoCE v2 over IPv4, IPv6, the link; then what comes first. */
-static unsigned int rank_of(uint8_t kind)
-{
-	static const uint8_t rank[FAMILIES] = { 2, 4, 3 };
-
-	if (!kind)
-		return 0;
-	return (kind - 1) / FAMILIES == IBV_GID_TYPE_ROCE_V2 ? rank[(kind - 1) % FAMILIES] : 1;
-}
-
-unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index)
-{
-	uint8_t kind = index < VERBS_GIDS ? own->virtual_kind[index] : 0;
-	unsigned int before = 0, first = VERBS_GIDS, best = 0;
-
-	if (!kind)
-		return 0;
-	for (unsigned int g = 0; g < index; g++)
-		before += own->virtual_kind[g] == kind;
-	for (unsigned int g = 0; g < VERBS_GIDS; g++) {
-		best = rank_of(own->real_kind[g]) > rank_of(own->real_kind[best]) ? g : best;
-		if (own->real_kind[g] != kind)
-			continue;
-		if (!before--)
-			return g;
-		first = g < first ? g : first;
-	}
-	if (first < VERBS_GIDS)
-		return first;
-	return rank_of(own->real_kind[index]) == rank_of(own->real_kind[best]) ? index : best;
-}
-
-unsigned int verbs_gid_index_virtual(const struct verbs_port *own, unsigned int index)
-{
-	for (unsigned int g = 0; g < VERBS_GIDS; g++)
-		if (own->virtual_kind[g] && verbs_gid_index_real(own, g) == index)
-			return g;
-	return index;
-}
-
-int verbs_gid_is_v2(const struct verbs_port *own, unsigned int index)
-{
-	return own->virtual_kind[index] && (own->virtual_kind[index] - 1) / FAMILIES == IBV_GID_TYPE_ROCE_V2;
-}
-
-int verbs_gid_index_of(const struct verbs_port *own, const union ibv_gid *gid, int v2)
-{
-	int other = -1;
-
-	for (unsigned int g = 0; g < VERBS_GIDS; g++) {
-		if (!own->virtual_kind[g] || memcmp(&own->virtual_gid[g], gid, sizeof(*gid)))
-			continue;
-		if (verbs_gid_is_v2(own, g) == !!v2)
-			return (int)g;
-		other = other < 0 ? (int)g : other;
-	}
-	return other;
 }
 
 /* ---- what the program is told of them ---- */
@@ -288,7 +217,7 @@ static void entry_virtual(const struct verbs_port *p, uint32_t index, struct ibv
 {
 	entry->gid = p->virtual_gid[index];
 	entry->gid_index = index;
-	entry->gid_type = (p->virtual_kind[index] - 1u) / FAMILIES;
+	entry->gid_type = verbs_gid_type(p, index);
 }
 
 EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,

@@ -40,7 +40,9 @@ struct verbs_port {
 	union ibv_gid virtual_gid[VERBS_GIDS], real_gid[VERBS_GIDS];
 	uint16_t virtual_pkey[VERBS_PKEYS], real_pkey[VERBS_PKEYS]; /* network order; 0: a place without */
 	uint16_t pkey_count;
-	uint8_t virtual_kind[VERBS_GIDS], real_kind[VERBS_GIDS]; /* verbs_port.c; 0: there is none */
+	uint8_t virtual_kind[VERBS_GIDS], real_kind[VERBS_GIDS]; /* verbs_gid.c; 0: there is none */
+	uint8_t real_place[VERBS_GIDS]; /* where each of the program's is in the real table */
+	uint16_t places;		/* behind the program's last one */
 };
 
 struct shadow_device {

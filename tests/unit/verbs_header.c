@@ -78,6 +78,7 @@ static void test_from_ib(void **state)
 
 	own.virtual_gid[0] = own.virtual_gid[1];
 	own.virtual_kind[0] = V2_IPV4;
+	verbs_gid_places(&own);
 	verbs_header_virtual(&own, &h);
 	verbs_header_write(&h, bytes);
 	assert_memory_equal(bytes, ipv4, sizeof(bytes));
@@ -95,11 +96,12 @@ static void test_from_ib(void **state)
 /* And a program of InfiniBand's over RoCE. */
 static void test_from_roce(void **state)
 {
-	const struct verbs_port own = { .virtual_kind = { IB }, .real_kind = { V2_LINK, V2_IPV4 }, .virtual_gid = { link_local(1) }, .real_gid = { link_local(77), mapped(1) } };
+	struct verbs_port own = { .virtual_kind = { IB }, .real_kind = { V2_LINK, V2_IPV4 }, .virtual_gid = { link_local(1) }, .real_gid = { link_local(77), mapped(1) } };
 	struct ibv_global_route answer;
 	struct verbs_header h;
 	uint8_t bytes[40];
 
+	verbs_gid_places(&own);
 	verbs_header_read(ipv4, &h);
 	h.from = link_local(9);
 	verbs_header_virtual(&own, &h);
@@ -120,6 +122,7 @@ static void test_groups(void **state)
 	struct ibv_global_route answer;
 	uint8_t bytes[40];
 
+	verbs_gid_places(&own);
 	verbs_header_virtual(&own, &h);
 	assert_int_equal(h.ipv4, 1);
 	assert_memory_equal(&h.to, &to, 16);
