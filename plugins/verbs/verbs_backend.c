@@ -104,7 +104,10 @@ static int backend_open(struct verbs_backend *b, int soft)
 			b->softrdma_exit_bracket(device_enter, device_leave);
 	}
 #undef LOOK_UP
-	return b->ibv_get_device_list && b->ibv_open_device ? 0 : -ENODEV;
+	if (b->ibv_get_device_list && b->ibv_open_device)
+		return 0;
+	b->handle = NULL;
+	return -ENODEV;
 }
 
 /*
@@ -137,24 +140,54 @@ static int learn_kept(void)
 	return r;
 }
 
+/* The libraries that a first look needs, as things stand now; what is loaded already stays. 0 or -errno: of the one that is wanted. */
+static int open_wanted(struct verbs_backend *system, struct verbs_backend *soft, int want)
+{
+	int r = want && !system->handle ? backend_open(system, 0) : 0, spared = soft->handle ? 0 : backend_open(soft, 1);
+
+	return want ? r : spared;
+}
+
+/*
+ * Loading takes its time, and a restart may come into it, on another host or with another --rdma: then another one is wanted now. Between the last look at that and its
+ * being known there is no checkpoint; from then on a restart changes it (verbs_backend_renew).
+ */
+static void load(void)
+{
+	struct verbs_backend system = { 0 }, soft = { 0 };
+	int want, r, settled;
+
+	do {
+		want = want_system();
+		r = open_wanted(&system, &soft, want);
+		fermata_libc_reserve(want);
+		fermata_enter();
+		settled = want == want_system();
+		if (settled && !r) {
+			verbs_backend = want ? system : soft;
+			spare = want ? soft : system;
+			cm_choose(&verbs_backend, &spare);
+		}
+		if (settled)
+			load_state = r ? r : 1;
+		fermata_leave();
+	} while (!settled);
+}
+
 int verbs_backend_load(void)
 {
-	struct verbs_backend b = { 0 };
+	int r;
 
 	if (likely(load_state == 1))
 		return 0;
 	lock_acquire(&load_lock);
 	if (!load_state) {
-		int r = backend_open(&b, !want_system());
-
-		r = r ? r : learn_kept();
-		if (!r && !b.soft && !backend_open(&spare, 1)) {
-			cm_of_kernel = want_cm_of_kernel();
-			cm_choose(&b, &spare);
-		}
-		verbs_backend = b;
-		fermata_libc_reserve(!b.soft);
-		load_state = r ? r : 1;
+		cm_of_kernel = want_cm_of_kernel();
+		r = learn_kept();
+		if (r)
+			load_state = r;
+		else
+			load();
 	}
 	lock_release(&load_lock);
 	return load_state == 1 ? 0 : load_state;

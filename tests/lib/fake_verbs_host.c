@@ -134,9 +134,14 @@ EXPORT const char *fermata_path_now(const char *path, char *buf, size_t size)
 	return path_map_apply(&fake_moved, path, buf, size);
 }
 
+int fake_system_answers;
+
 EXPORT const char *fermata_option_rdma(void)
 {
-	return "soft";
+	if (!fake_system_answers)
+		return "soft";
+	fake_system_answers--;
+	return "system";
 }
 
 EXPORT int fermata_device_fd_move(int fd, int want)

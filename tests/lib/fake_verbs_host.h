@@ -18,5 +18,6 @@ int fake_host_checkpoint(const struct fermata_plugin *p);
 /* All processes call it, after they have dropped their device objects: recreate, reconnect, refill. */
 int fake_host_restart(const struct fermata_plugin *p);
 extern struct path_map fake_moved; /* what a restart finds elsewhere */
+extern int fake_system_answers; /* so many times --rdma is system, then soft */
 /* Bytes dumped so far. */
 size_t fake_host_sunk(void);

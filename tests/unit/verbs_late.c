@@ -88,6 +88,22 @@ static int late_listed(int sock)
 	return late(sock);
 }
 
+/* Has the system's library, but has not looked for devices; in the other life the device is softrdma. */
+static int late_loaded(int sock)
+{
+	fake_system_answers = 2;
+	die_unless(!verbs_backend_load() && !verbs_backend.soft);
+	return late(sock);
+}
+
+/* The first look has loaded the system's library, and comes back from that into another life. */
+static int late_loading(int sock)
+{
+	fake_system_answers = 1;
+	die_unless(!verbs_backend_load() && verbs_backend.soft);
+	return late(sock);
+}
+
 static int nothing(void)
 {
 	return 0;
@@ -134,6 +150,16 @@ static void test_late_listed(void **state)
 	pair_run(early, late_listed);
 }
 
+static void test_late_loaded(void **state)
+{
+	pair_run(early, late_loaded);
+}
+
+static void test_late_loading(void **state)
+{
+	pair_run(early, late_loading);
+}
+
 static void test_late_begun(void **state)
 {
 	pair_run(early, late_begun);
@@ -142,7 +168,8 @@ static void test_late_begun(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_late), cmocka_unit_test(test_late_listed), cmocka_unit_test(test_late_begun),
+		cmocka_unit_test(test_late), cmocka_unit_test(test_late_listed), cmocka_unit_test(test_late_loaded),
+		cmocka_unit_test(test_late_loading), cmocka_unit_test(test_late_begun),
 	};
 
 	return cmocka_run_group_tests(tests, directory_make, directory_remove);
