@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "base/log.h"
 
@@ -123,6 +124,22 @@ long raw_read_file(const char *path, char *buf, size_t size)
 		return -EFBIG;
 	buf[have] = 0;
 	return (long)have;
+}
+
+dev_t raw_read_device(const char *path)
+{
+	unsigned int part[2] = { 0, 0 };
+	char text[32];
+	long n = raw_read_file(path, text, sizeof(text));
+	int at = 0;
+
+	for (long i = 0; i < n; i++) {
+		if (text[i] == ':')
+			at = 1;
+		else if (text[i] >= '0' && text[i] <= '9')
+			part[at] = part[at] * 10 + (unsigned int)(text[i] - '0');
+	}
+	return n > 0 ? makedev(part[0], part[1]) : 0;
 }
 
 char raw_process_state(int pid)

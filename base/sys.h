@@ -110,6 +110,9 @@ void raw_make_parents(const char *path);
 /* Reads the whole of a small file (of /proc, say) into @buf and ends it with a NUL. The length, -errno, or -EFBIG. */
 long raw_read_file(const char *path, char *buf, size_t size);
 
+/* The number of a device, which sysfs has in file @path; 0: it has none. */
+dev_t raw_read_device(const char *path);
+
 /* What the kernel says that process @pid does: 'R', 'S', 'T' stopped, 't' held by a debugger, 'Z' ended, ..; 0: there is none. */
 char raw_process_state(int pid);
 

@@ -59,18 +59,9 @@ EXPORT uint32_t softrdma_cm_peer(int fd, uint32_t id)
 /* The number of the kernel's own device, where it has one: librdmacm may have been told it. */
 static dev_t device_number(void)
 {
-	unsigned int part[2] = { 0, 0 };
-	char text[32];
-	long n = raw_read_file("/sys/class/misc/rdma_cm/dev", text, sizeof(text)), i;
-	int at = 0;
+	dev_t number = raw_read_device("/sys/class/misc/rdma_cm/dev");
 
-	for (i = 0; i < n; i++) {
-		if (text[i] == ':')
-			at = 1;
-		else if (text[i] >= '0' && text[i] <= '9')
-			part[at] = part[at] * 10 + (unsigned int)(text[i] - '0');
-	}
-	return n > 0 ? makedev(part[0], part[1]) : makedev(10, 255);
+	return number ? number : makedev(10, 255);
 }
 
 EXPORT int softrdma_cm_fstat(int fd, struct stat *st)

@@ -4,7 +4,8 @@
  * to the library's softrdma_cm_* functions. And, where softrdma is the device, the files that programs look for where one is. With other devices all of that is the
  * kernel's, and nothing here is taken.
  *
- * What a channel holds (ids, ports, connections) is saved by verbs_cm_state.c. No state.
+ * What a channel holds (ids, ports, connections) is saved by verbs_cm_state.c. Owns the device number that the program was told, which librdmacm compares with the one that it has
+ * read once in sysfs, in this life or before: so it is looked at as the program begins, and stays.
  */
 #include <errno.h>
 #include <poll.h>
@@ -12,6 +13,14 @@
 #include "plugins/verbs/verbs_cm.h"
 
 #define NOT_A_CHANNEL -ENOTTY /* as the library says it */
+
+static dev_t number; /* 0: the kernel has no such file, and the program has not asked yet */
+
+int verbs_cm_init(void)
+{
+	number = raw_read_device("/sys/class/misc/rdma_cm/dev");
+	return 0;
+}
 
 static long mine(long r)
 {
@@ -79,6 +88,10 @@ int verbs_cm_stat(int fd, struct stat *st)
 	fermata_device_enter();
 	if (verbs_backend.softrdma_cm_fstat)
 		r = verbs_backend.softrdma_cm_fstat(fd, st);
+	if (r && !number)
+		number = st->st_rdev;
+	if (r)
+		st->st_rdev = number;
 	fermata_device_leave();
 	return r ? 0 : FERMATA_NOT_MINE;
 }

@@ -176,6 +176,7 @@ int verbs_reconnect(void);
 int verbs_refill(void);
 
 /* ---- checkpoint ---- */
+int verbs_cm_init(void);
 int verbs_cm_open(const char *path, int flags);
 long verbs_cm_write(int fd, const void *data, size_t n);
 int verbs_cm_stat(int fd, struct stat *st);

@@ -87,6 +87,7 @@ static void restarted(void)
 const struct fermata_plugin plugin_verbs = {
 	.api = FERMATA_PLUGIN_API,
 	.name = "verbs",
+	.init = verbs_cm_init,
 	.fork_prepare = fork_prepare,
 	.fork_parent = fork_parent,
 	.fork_child = fork_child,
