@@ -55,6 +55,7 @@ static int each(uint32_t kind, int (*fn)(const struct ipc_adjustment *a, uint32_
 static int recreate(const void *data, size_t len)
 {
 	record = NULL;
+	ipc_user_init();
 	if (!ipc_record_is_whole(data, len))
 		return fermata_fail(-EBADMSG, "the record of System V semaphores is damaged or of another version");
 	if (!len)
@@ -77,6 +78,7 @@ extern const struct fermata_plugin plugin_ipc;
 const struct fermata_plugin plugin_ipc = {
 	.api = FERMATA_PLUGIN_API,
 	.name = "ipc",
+	.init = ipc_user_init,
 	.quiesce = ipc_find,
 	.dump = dump,
 	.resume = ipc_forget,

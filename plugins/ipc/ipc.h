@@ -51,9 +51,14 @@ const struct ipc_publication *ipc_published(const struct ipc_object *o, unsigned
 int ipc_look(const struct ipc_object *o, union ipc_state *ret); /* 0, or -errno, said */
 int ipc_check_namespaces(void);
 void ipc_lead(struct ipc_object *o);
-/* Refuses an object that process @pid uses, if that lives and is not of the job. */
-int ipc_check_user(const struct ipc_object *o, int32_t pid);
 int ipc_check_owner(const struct ipc_object *o, const union ipc_state *s, struct ipc_owner *ret);
+
+/* ---- ipc_user.c: who has used one ---- */
+int ipc_user_init(void); /* in each life */
+bool ipc_was_last_at(int kind, int32_t id, const union ipc_state *s); /* by the kernel this process was the last user of object @id, whose state is @s */
+int64_t ipc_set_used_s(const struct semid_ds *set);
+/* Refuses an object that process @pid was the last to use, in second @when of the real-time clock, if that lives and is not of the job. */
+int ipc_check_user(const struct ipc_object *o, int32_t pid, int64_t when);
 
 /* ---- what a record holds of them ---- */
 int ipc_set_dump(const struct ipc_object *o, struct fermata_sink *sink);

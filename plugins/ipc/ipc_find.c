@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Which System V semaphore sets and message queues are the job's. A process knows those that it has asked for by an id's call (the agent notes them), and those of which the kernel
- * says that it was the last to change a semaphore, to send or to receive: so also what it used without having asked, or before an exec. After a restart all that the
+ * says that it was the last to change a semaphore, to send or to receive (ipc_user.c): so also what it used without having asked, or before an exec. After a restart all that the
  * capsule's IPC namespace has are the job's.
  *
  * Each process publishes what it knows; the lowest pid leads. A process that the kernel names and that lives, but has not published the object, is not of the job.
@@ -120,21 +120,6 @@ static int find_noted(int kind)
 	return r;
 }
 
-static bool was_last_at(int kind, int32_t id, const union ipc_state *s)
-{
-	int32_t own = (int32_t)fermata_pid();
-
-	if (kind == FERMATA_SYSV_QUEUES)
-		return s->queue.msg_lspid == own || s->queue.msg_lrpid == own;
-	for (unsigned long i = 0; i < s->set.sem_nsems; i++) {
-		long pid = RAW4(SYS_semctl, id, i, GETPID, 0);
-
-		if (pid == own || pid < 0)
-			return pid == own;
-	}
-	return false;
-}
-
 /* What the namespace has. @kind's IPC_INFO and *_INFO answer with the greatest index. */
 static int find_used(int kind)
 {
@@ -152,7 +137,7 @@ static int find_used(int kind)
 	for (int i = 0; i <= last && !r; i++) {
 		long id = control(kind, i, sets ? SEM_STAT_ANY : MSG_STAT_ANY, &state);
 
-		if (id >= 0 && !ipc_object(kind, (int32_t)id) && (fermata_in_capsule() || was_last_at(kind, (int32_t)id, &state)))
+		if (id >= 0 && !ipc_object(kind, (int32_t)id) && (fermata_in_capsule() || ipc_was_last_at(kind, (int32_t)id, &state)))
 			r = add(kind, (int32_t)id);
 	}
 	return r;
@@ -262,32 +247,6 @@ int ipc_look(const struct ipc_object *o, union ipc_state *ret)
 	long r = control(o->kind, o->id, IPC_STAT, ret);
 
 	return r < 0 ? fermata_fail((int)r, "%s %d cannot be looked at (errno %d)", ipc_name(o->kind), o->id, (int)-r) : 0;
-}
-
-static bool has_ended(int32_t pid)
-{
-	char path[32], text[512], *p;
-
-	if (pid <= 0)
-		return true;
-	fm_format(path, sizeof(path), "/proc/%d/stat", pid);
-	if (raw_read_file(path, text, sizeof(text)) < 0)
-		return true;
-	p = strrchr(text, ')');
-	return p && (p[2] == 'Z' || p[2] == 'X');
-}
-
-int ipc_check_user(const struct ipc_object *o, int32_t pid)
-{
-	const struct ipc_publication *p;
-
-	if (fermata_in_capsule())
-		return 0;
-	for (unsigned int i = 0; (p = ipc_published(o, i)); i++)
-		if ((int32_t)p->pid == pid)
-			return 0;
-	return has_ended(pid) ? 0 : fermata_fail(-EOPNOTSUPP, "%s %d is used by process %d, which is not of the job",
-						 ipc_name(o->kind), o->id, pid);
 }
 
 int ipc_check_owner(const struct ipc_object *o, const union ipc_state *s, struct ipc_owner *ret)

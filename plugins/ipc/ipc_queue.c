@@ -18,10 +18,10 @@
 
 static int check(const struct ipc_object *o, const struct msqid_ds *d)
 {
-	int r = ipc_check_user(o, d->msg_lspid);
+	int r = ipc_check_user(o, d->msg_lspid, d->msg_stime);
 
 	if (!r)
-		r = ipc_check_user(o, d->msg_lrpid);
+		r = ipc_check_user(o, d->msg_lrpid, d->msg_rtime);
 	if (!r && RAW0(SYS_geteuid) && (d->msg_qbytes > QUEUE_BYTES || d->__msg_cbytes > QUEUE_BYTES))
 		r = fermata_fail(-EOPNOTSUPP, "message queue %d may hold %lu bytes, which only root can give it at a restart: %u",
 				 o->id, (unsigned long)d->msg_qbytes, QUEUE_BYTES);
