@@ -370,7 +370,7 @@ int cm_disconnect(struct cm_id *id);
 int cm_notify(struct cm_id *id, uint32_t event);
 int cm_connect_again(struct cm_id *id); /* what it is asking for, in another life */
 void cm_connect_retry(struct cm_id *id); /* in this one: it is time */
-uint64_t cm_late_ns(void); /* how long nobody may listen before a request is refused */
+#define CM_LATE_NS 250000000ull /* how long nobody may listen before a request is refused */
 int cm_send(struct cm_id *id, struct cm_message *m);
 int cm_send_bare(struct cm_id *id, uint8_t type, uint32_t reason);
 

@@ -4,9 +4,8 @@
  * the resolution of a UD service (SIDR). What comes back is cm_receive.c's. All under cm_lock.
  *
  * Programs tell their port as soon as they have it, and listen then (qperf), or end one listener and make another (perftest): a request takes its time on a
- * wire, so that works. So one that finds nobody is tried again for a while, on this host as on others (cm_dial.c). Where programs are stopped for
- * checkpoints (who does that has opened us with dlopen) the one that is about to listen may stand already, or still, while this one runs: there it takes longer.
- * Meanwhile the channel may poll readable without an event, but one is sure to come.
+ * wire, so that works. So one that finds nobody is tried again for a while (CM_LATE_NS), on this host as on others (cm_dial.c): as long as the other may
+ * stand where a checkpoint or a busy machine holds it up. Meanwhile the channel may poll readable without an event, but one is sure to come.
  */
 #include "softrdma/cm.h"
 
@@ -17,14 +16,7 @@
 #include "base/sys.h"
 #include "softrdma/device.h"
 
-#define LATE_NS 50000000ull
-#define LATE_STOPPED_NS 250000000ull
 #define ASK_FIRST_NS 1000000ull /* doubled each time */
-
-uint64_t cm_late_ns(void)
-{
-	return sr_is_preloaded() ? LATE_NS : LATE_STOPPED_NS;
-}
 
 int cm_send(struct cm_id *id, struct cm_message *m)
 {
@@ -133,7 +125,7 @@ static int ask(struct cm_id *id, struct cm_message *m)
 		return -ENOMEM;
 	a->length = (uint32_t)cm_wire_encode(m, (char *)a->packet);
 	a->deadline_ns = id->deadline_ns;
-	a->refused_ns = now + cm_late_ns();
+	a->refused_ns = now + CM_LATE_NS;
 	a->pause_ns = ASK_FIRST_NS;
 	id->asking = a;
 	cm_timer_at(id, now + a->pause_ns);

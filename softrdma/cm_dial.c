@@ -58,7 +58,7 @@ static void round_end(struct cm_line *l)
 {
 	uint64_t now = net_now();
 
-	if (!l->silent && now - l->since > cm_late_ns()) {
+	if (!l->silent && now - l->since > CM_LATE_NS) {
 		nobody(l);
 		return;
 	}
