@@ -213,6 +213,9 @@ long wrap_timer_syscall(long nr, const long *args);
 /* ---- wrap_prctl.c ---- */
 long wrap_prctl_syscall(long nr, const long *args);
 
+/* ---- wrap_map.c ---- */
+long wrap_map_syscall(long nr, const long *args); /* SYS_mmap, SYS_munmap */
+
 /* ---- wrap_mqueue.c ---- */
 void wrap_mqueue_forked(void);
 int wrap_mqueue_refuse(void); /* 0, or -errno of a process that has a thread which cannot be stopped */

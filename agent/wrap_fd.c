@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Descriptors and mappings: the agent's own descriptors answer EBADF to the program, and what a device's library makes is noted (device.c). For
+ * Descriptors: the agent's own answer EBADF to the program, and what a device's library makes is noted (device.c). For
  * all other callers a wrapper is one test and a jump. A descriptor of the device may be a file that its library stands in for (device_file.c): it is asked
  * first. No state.
  *
@@ -15,7 +15,6 @@
 
 #include "agent/agent.h"
 #include "agent/device.h"
-#include "agent/maps.h"
 #include "agent/wrap.h"
 
 static int is_hidden(int fd)
@@ -294,49 +293,4 @@ EXPORT int pipe2(int fds[2], int flags)
 	WRAP_READY(pipe2);
 	making_begin();
 	return noted_pair(real.pipe2(fds, flags), fds);
-}
-
-static void *noted_range(void *p, size_t len)
-{
-	if (likely(!fermata_in_device()))
-		return p;
-	if (p != MAP_FAILED)
-		device_range_add((uint64_t)p, len);
-	device_making_end();
-	return p;
-}
-
-static void *mapped(void *at, size_t len, int flags)
-{
-	if (unlikely(flags & MAP_GROWSDOWN) && at != MAP_FAILED && !fermata_in_device())
-		growing_note(at, len);
-	return noted_range(at, len);
-}
-
-EXPORT void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
-{
-	WRAP_READY(mmap);
-	making_begin();
-	return mapped(real.mmap(at, len, prot, flags, fd, offset), len, flags);
-}
-
-EXPORT void *mmap64(void *at, size_t len, int prot, int flags, int fd, off64_t offset)
-{
-	WRAP_READY(mmap64);
-	making_begin();
-	return mapped(real.mmap64(at, len, prot, flags, fd, offset), len, flags);
-}
-
-EXPORT int munmap(void *at, size_t len)
-{
-	int r;
-
-	WRAP_READY(munmap);
-	if (likely(!fermata_in_device()))
-		return real.munmap(at, len);
-	device_making_begin();
-	device_range_remove((uint64_t)at, len);
-	r = real.munmap(at, len);
-	device_making_end();
-	return r;
 }

@@ -4,6 +4,7 @@
 A code is a Debian package as it is. Its output goes to the file "out" in the folder that it runs in, so that it is put back at a restart like
 its other files, and a result is compared as a whole.
 """
+import importlib
 import os
 import shutil
 import subprocess
@@ -19,11 +20,20 @@ MPICH = {'MPIR_CVAR_NOLOCAL': '1'}
 RC, UD = {'UCX_TLS': 'rc_verbs,ud_verbs:aux,self'}, {'UCX_TLS': 'ud_verbs,self'}
 
 
-class Transport:
-    """@words: the table's; @command: what starts ranks; @environment: theirs."""
+# UCX takes the address in a datagram's header for one of IPv6, but on Mellanox's devices: on others only IPv6 addresses are reached. rxe0's is GID 2.
+ROCE = {'UCX_IB_GID_INDEX': '2'}
 
-    def __init__(self, name, package, words, command, environment):
-        self.name, self.package, self.words, self.command, self.environment = name, package, words, command, environment
+
+class Transport:
+    """@words: the table's; @command: what starts ranks; @environment: theirs; @rdma: on softrdma, or on the system's device."""
+
+    def __init__(self, name, package, words, command, environment, rdma='soft'):
+        self.name, self.package, self.words, self.command, self.environment, self.rdma = name, package, words, command, environment, rdma
+
+    def on_device(self):
+        """The same on Soft-RoCE, or None: Debian's btl openib has no connections for RoCE (rdmacm), and what UCX chooses by itself would not be the device."""
+        over_ucx = self.environment.get('UCX_TLS', '')
+        return Transport(self.name, self.package, self.words, self.command, {**self.environment, **ROCE}, 'system') if 'verbs' in over_ucx else None
 
 
 TRANSPORTS = {t.name: t for t in (
@@ -103,3 +113,15 @@ def version(package):
 def text(cwd, name='out'):
     path = Path(cwd) / name
     return path.read_text(errors='replace') if path.exists() else ''
+
+
+def cells(wanted, on_device=False):
+    """(name, code, transport): code @wanted, or all, over each of its transports."""
+    for path in sorted(Path(__file__).resolve().parent.glob('code_*.py')):
+        name = path.stem.removeprefix('code_')
+        if wanted not in (None, name):
+            continue
+        for code in importlib.import_module(path.stem).CODES:
+            for transport in (TRANSPORTS[over].on_device() if on_device else TRANSPORTS[over] for over in code.transports):
+                if transport:
+                    yield f'{name}-{transport.name}', code, transport

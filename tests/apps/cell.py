@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A code over a transport, run by run: bare, under fermata, cut at random moments, in a chain of restarts, with periodic checkpoints.
+"""A code over a transport, run by run: bare, under fermata, cut at random moments, in a chain of restarts, with periodic checkpoints. On the system's device, in a guest
+(apps-rxe): restarted there, over softrdma and there again; and left in mid-run, for the host.
 
 Each run has a folder, a job and softrdma memory of its own. A cell goes on after a run that failed, so that the table says all that is known; what it
 has measured and what failed is in @row.
 """
 import json
+import pickle
 import random
 import shutil
 import statistics
 import time
+from pathlib import Path
 
 from application import version
 from harness import Failure, pause, wait_for
@@ -16,6 +19,7 @@ from two import Two
 
 LIMIT = 900  # seconds, for a run to its end: everything is slower by orders on a busy machine
 CHAIN = 3
+LIVES = ('system', 'soft', 'system')
 INTERVAL = 4  # seconds; a fast machine is through with some codes before
 
 
@@ -26,10 +30,14 @@ class EndedEarly(Failure):
 class Run:
     """One run of the code from its beginning; restarts go on with it."""
 
-    def __init__(self, cell, name, fermata=True, options=()):
+    def __init__(self, cell, name, fermata=True, options=(), left=None):
         self.cell = cell
         self.two = Two(cell.options, cell.folder / name, fermata)
+        self.two.rdma = cell.transport.rdma
         self.job, self.cwd = self.two.job, self.two.job.cwd
+        if left:  # its checkpoints, with all that it has written: for a host that does not have this folder
+            self.job.dir = left
+            self.job.options += ['--with', self.cwd]
         self.job.options += ['--keep', '2', *options]
         cell.code.prepare(self.cwd)
         self.env = {**self.job.env, **cell.code.environment(self.cwd, cell.transport)}
@@ -57,11 +65,11 @@ class Run:
         self.cell.pauses.append(json.loads(out)['pause_ms'] / 1000)
         self.cell.sizes.append(max(image.stat().st_blocks * 512 for image in self.job.images()))
 
-    def again(self):
-        """SIGKILL to everything, and a restart; how long until the programs go on."""
+    def again(self, life=None):
+        """SIGKILL to everything, and a restart, over @life; how long until the programs go on."""
         self.job.kill_all()
         begin = time.monotonic()
-        self.program = self.job.restart(env=self.env)
+        self.program = self.job.restart(env=self.env, options=['--rdma', life] if life else [])
         self.wait(self.goes_on, 'is not restarted')
         self.cell.restarts.append(time.monotonic() - begin)
 
@@ -80,8 +88,8 @@ class Run:
 
 
 class Cell:
-    def __init__(self, options, folder, code, transport):
-        self.options, self.folder, self.code, self.transport = options, folder, code, transport
+    def __init__(self, options, folder, name, code, transport):
+        self.options, self.folder, self.name, self.code, self.transport = options, folder, name, code, transport
         self.rng = random.Random(f'{options.seed}/{code.name}/{transport.name}')
         self.pauses, self.sizes, self.restarts, self.failures = [], [], [], []
         self.bare, self.ratios = [], []  # seconds of the runs without fermata; those under it, of that
@@ -113,22 +121,33 @@ class Cell:
         result = run.finish()
         return result, self.code.seconds(run.cwd), (begin, self.code.length(run.cwd))
 
-    def cut(self, run, shares):
-        """At each of @shares of its main loop, as far as what it tells shows, and a random moment later."""
+    def checkpoint_at(self, run, share):
+        """At @share of its main loop, as far as what it tells shows, and a random moment later."""
         begin, end = self.lengths
         run.wait_loop()
-        for share in shares:
-            run.wait(lambda: self.code.length(run.cwd) >= begin + share * (end - begin), f'does not get to {100 * share:.0f} %')
-            pause(self.rng.expovariate(1 / 0.1))
-            run.checkpoint()
-            run.again()
+        run.wait(lambda: self.code.length(run.cwd) >= begin + share * (end - begin), f'does not get to {100 * share:.0f} %')
+        pause(self.rng.expovariate(1 / 0.1))
+        run.checkpoint()
+
+    def cut(self, run, shares):
+        for n, share in enumerate(shares):
+            self.checkpoint_at(run, share)
+            run.again(LIVES[n] if self.options.device else None)
         run.same()
 
-    def cut_at(self, name, shares):
+    def leave(self, run, shares):
+        """Killed in mid-run; what another host needs to go on with it and to judge it."""
+        self.checkpoint_at(run, shares[0])
+        run.job.kill_all()
+        told = {'name': self.name, 'job': run.job.name, 'cwd': str(run.cwd), 'shm': str(run.two.shm), 'row': self.row()}
+        (run.job.dir / 'left.json').write_text(json.dumps(told))
+        (run.job.dir / 'expected').write_bytes(pickle.dumps(self.expected))
+
+    def cut_at(self, name, shares, body=None, **more):
         """Earlier, if it has ended by then."""
         for attempt in range(4):
             try:
-                self.step(f'{name}' + (f'.{attempt}' if attempt else ''), lambda run: self.cut(run, shares))
+                self.step(name + (f'.{attempt}' if attempt else ''), lambda run: (body or self.cut)(run, shares), **more)
                 return
             except EndedEarly:
                 shares = [share / 2 for share in shares]
@@ -154,7 +173,18 @@ class Cell:
         if under:
             self.ratios.append(under[1] / bare[1])
 
+    def run_on_device(self):
+        self.pair(1)
+        if not self.bare:
+            return
+        self.cut_at('lives', sorted(self.rng.uniform(0, 0.9) for _ in LIVES))
+        if not self.failures:
+            self.cut_at('leave', [self.rng.uniform(0, 0.9)], self.leave, left=Path(self.options.device) / self.name)
+
     def run(self):
+        if self.options.device:
+            self.run_on_device()
+            return
         for n in range(self.options.pairs):
             self.pair(n + 1)
             if not self.bare:
@@ -169,18 +199,23 @@ class Cell:
         if not self.periodic and not self.failures and took > 2 * interval:
             self.failures.append(('periodic', f'no checkpoint was taken in {took:.0f} s', ''))
 
+    def verdict(self):
+        if self.failures:
+            return '; '.join(f'**{name}: {" ".join(what.split())[:300]}**' for name, what, _ in self.failures)
+        if self.options.device:
+            return f'same, {self.code.compared}: cut and restarted on rxe0, over softrdma, on rxe0'
+        more = '' if self.options.short else f', chain of {CHAIN}, {self.periodic or "too short for a"} periodic'
+        return f'same, {self.code.compared}: {self.options.moments} moments{more}'
+
     def row(self):
         """For the table: strings by their names."""
         def middle(values, form):
             return form.format(statistics.median(values)) if values else ''
-        done = 'chain' not in [f[0] for f in self.failures]
-        verdict = '; '.join(f'**{name}: {" ".join(what.split())[:300]}**' for name, what, _ in self.failures) or \
-            f'same, {self.code.compared}: {self.options.moments} moments' + (
-                f', chain of {CHAIN}, {self.periodic or "too short for a"} periodic' if done and not self.options.short else '')
-        return {'times': self.code.times, 'code': f'{self.code.name} {version(self.code.package)}', 'ranks': str(self.code.ranks), 'transport': self.transport.words,
+        table = 'device' if self.options.device else 'long' if self.code.times > 1 else 'short'
+        return {'table': table, 'code': f'{self.code.name} {version(self.code.package)}', 'ranks': str(self.code.ranks), 'transport': self.transport.words,
                 'bare': middle(self.bare, '{:.1f} s'), 'fermata': middle(self.ratios, '{:.3f}' if len(self.ratios) > 1 else '{:.2f}'),
                 'image': middle([s / (1 << 20) for s in self.sizes], '{:.0f} MiB'), 'pause': middle(self.pauses, '{:.2f} s'),
-                'restart': middle(self.restarts, '{:.2f} s'), 'verdict': verdict}
+                'restart': middle(self.restarts, '{:.2f} s'), 'verdict': self.verdict()}
 
 
 def text_tail(cwd):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The tables in doc/results.md, of short runs and of long ones: what has been run replaces its rows, the rest stays; each row bears the day it was made."""
+"""The tables in doc/results.md, of short runs, of long ones and of those on a kernel device: what has been run replaces its rows, the rest stays; each row bears the day it was made."""
 import json
 import platform
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 
 HEAD = '| code | ranks | transport | bare | under fermata, of that | image of a rank | pause | restart | day | result |'
 LINE = '|---' * (HEAD.count('|') - 1) + '|'
+TABLES = ('short', 'long', 'device')  # in their order there
 COLUMNS = ('code', 'ranks', 'transport', 'bare', 'fermata', 'image', 'pause', 'restart', 'day', 'verdict')
 
 
@@ -43,9 +44,11 @@ def update(path, results):
     if not rows:
         return
     head = HEAD + '\n' + LINE + '\n'
-    before, short, long = path.read_text().split(head)
-    new = [{key(cells): cells for cells in ([str(row[c]).replace('|', '/') for c in COLUMNS] for row in rows if (row['times'] > 1) == is_long)}
-           for is_long in (False, True)]
-    if new[0]:
-        before = re.sub(r'The last run was on .*$', f'The last run was on {machine()}.', before, flags=re.M)
-    path.write_text(before + head + merged(short, new[0]) + head + merged(long, new[1]))
+    before, *tables = path.read_text().split(head)
+    text = before
+    for name, table in zip(TABLES, tables, strict=True):
+        new = {key(cells): cells for cells in ([str(row[c]).replace('|', '/') for c in COLUMNS] for row in rows if row['table'] == name)}
+        if name == 'short' and new:
+            text = re.sub(r'The last run was on .*$', f'The last run was on {machine()}.', text, flags=re.M)
+        text += head + merged(table, new)
+    path.write_text(text)

@@ -174,15 +174,25 @@ def apps_long_items(stage):
     return [Item('apps-long', [*item.argv, '--times', '60', '--pairs', '5'], exclusive=True, limit=12 * 3600) for item in apps_items(stage) if '--code' in item.argv]
 
 
+def take_guest(stage):
+    shutil.copytree(ROOT / 'tools/guest', stage.top / 'tools/guest', dirs_exist_ok=True)
+    shutil.copy(ROOT / 'tools/rxe-guest', stage.top / 'tools')
+
+
+def apps_rxe_items(stage):
+    """On a real kernel device, in a guest a code."""
+    take_guest(stage)
+    return [Item('apps-rxe', [stage.top / 'tests/apps/apps-rxe', *item.argv[1:]], exclusive=True, limit=2 * 3600) for item in apps_items(stage) if '--code' in item.argv]
+
+
 def rxe_items(stage):
     """With a real kernel device, in a guest of tools/rxe-guest."""
-    shutil.copytree(ROOT / 'tools/guest', stage.top / 'tools/guest')
-    shutil.copy(ROOT / 'tools/rxe-guest', stage.top / 'tools')
+    take_guest(stage)
     return [Item('rxe', [stage.top / 'tests/rdma/rxe-suite'], exclusive=True, limit=2400)]
 
 
 ITEMS = {'feature': feature_items, 'long': long_items, 'programs': program_items, 'peers': peers_items, 'rxe': rxe_items,
-         'container': container_items, 'apps': apps_items, 'apps-long': apps_long_items}
+         'container': container_items, 'apps': apps_items, 'apps-long': apps_long_items, 'apps-rxe': apps_rxe_items}
 
 
 def run_item(options, stage, item):

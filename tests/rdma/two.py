@@ -31,7 +31,8 @@ class Two:
     def start(self, label, argv, **more):
         if self.under_fermata:
             return self.job.launch(label, argv, options=['--rdma', self.rdma], **more)
-        return self.job.start(label, [self.job.bin / 'softrdma-run', *argv], **more)
+        front = [self.job.bin / 'softrdma-run'] if self.rdma == 'soft' else []
+        return self.job.start(label, [*front, *argv], **more)
 
     def cm_listens(self):
         """A listener's name is there a moment before it listens: the kernel says when (__SO_ACCEPTCON)."""
