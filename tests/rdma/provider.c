@@ -2,15 +2,16 @@
 /*
  * Stands in for the system's libibverbs, on a host that has no RDMA device: softrdma behind a library that behaves as libibverbs and its providers do, and
  * checks what it is owed. In each call that makes or ends an object it uses libc as they may (provider_want.c), and it keeps a note of each
- * object in malloc's memory, freed with the object.
+ * object in malloc's memory, freed with the object, and in a page that it maps for it, as drivers map its queues.
  *
- * A restart is known by a page of this library's, which is the device's and hence gone. From then on a note of before is never to be seen again.
+ * A restart is known by a page of this library's, which is the device's and hence gone. From then on a note of before is never to be seen again, nor such a page.
  * Whatever is not as it has to be ends the process with SIGABRT and a line that says what.
  *
  * Lock: @lock, over the notes.
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -26,6 +27,7 @@ struct note {
 	const void *object;
 	unsigned int life;
 	char *words; /* an allocation of libc's own */
+	char *page; /* begins with them */
 	struct note *next;
 };
 
@@ -45,6 +47,9 @@ static void note(const void *object)
 	MUST(alive && life && (n = malloc(sizeof(*n))));
 	*n = (struct note){ .object = object, .life = life };
 	MUST(asprintf(&n->words, "%p of life %u", object, life) > 0);
+	n->page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	MUST(n->page != MAP_FAILED);
+	strcpy(n->page, n->words);
 	pthread_mutex_lock(&lock);
 	n->next = notes;
 	notes = n;
@@ -70,7 +75,7 @@ static void forget(struct note *n)
 	char words[64];
 
 	snprintf(words, sizeof(words), "%p of life %u", n->object, life);
-	MUST(strcmp(n->words, words) == 0);
+	MUST(strcmp(n->words, words) == 0 && strcmp(n->page, words) == 0 && munmap(n->page, 4096) == 0);
 	pthread_mutex_lock(&lock);
 	for (at = &notes; *at != n; at = &(*at)->next)
 		;
@@ -98,12 +103,19 @@ static void load(void)
 #undef FIND
 }
 
-static void begin_life(void)
+static bool is_mapped(const void *page)
 {
 	unsigned char there;
 
-	if (alive && mincore(alive, 1, &there) == 0)
+	return mincore((void *)(uintptr_t)page, 1, &there) == 0;
+}
+
+static void begin_life(void)
+{
+	if (alive && is_mapped(alive))
 		return;
+	for (const struct note *n = notes; n; n = n->next)
+		MUST(!is_mapped(n->page) || strcmp(n->page, n->words) != 0);
 	alive = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	MUST(alive != MAP_FAILED);
 	life++;

@@ -3,7 +3,7 @@
  * Asks the vendors' libraries for direct verbs as UCX, NCCL and libfabric do, of every object that they ask with: the device, its context, a queue pair. The
  * answer has to be no, before and after a restart; verbs_alone.c, which calls this, then does with plain verbs. VERBS_DIRECT: the libraries, instead of libmlx5 and libefa.
  */
-#include "tests/rdma/verbs_direct.h"
+#include "tests/rdma/verbs_alone.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -94,7 +94,7 @@ static void ask_efa(void *library, struct ibv_context *context)
 		wrong("efadv_create_cq");
 }
 
-void verbs_direct(struct ibv_context *context, struct ibv_pd *pd, struct ibv_qp *qp)
+void verbs_also(struct ibv_context *context, struct ibv_pd *pd, struct ibv_qp *qp)
 {
 	if (!count)
 		load();
