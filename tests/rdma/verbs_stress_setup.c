@@ -256,7 +256,7 @@ static void connect_to(struct connection *c, struct ibv_qp *qp, uint32_t number)
 	a.ah_attr.grh.hop_limit = 1;
 	a.ah_attr.grh.sgid_index = (uint8_t)options.gid;
 	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | responds), "RTR");
-	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = options.timeout ? options.timeout : 14, .retry_cnt = 7,
+	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = options.timeout ? options.timeout : 17, .retry_cnt = 7,
 				  .rnr_retry = 7, .sq_psn = c->mine.psn, .max_rd_atomic = 4 };
 	must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN | asks), "RTS");
 }
