@@ -64,7 +64,7 @@ class Application:
     compared = 'to the bit'
     packages = ()  # more that it needs
     told = 'out'  # the file whose length says how far it is
-    times = 1  # how many times as long as in the short table it runs
+    times = 1  # how many times as long as in the short table it runs; a part of that on a device that is emulated
 
     def prepare(self, cwd):
         pass
@@ -78,6 +78,9 @@ class Application:
         if os.getuid() == 0:
             env.update(OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1')
         return env
+
+    def scaled(self, steps):
+        return round(steps * self.times)
 
     def length(self, cwd):
         path = Path(cwd) / self.told

@@ -194,7 +194,7 @@ class Cell:
         if self.options.short:
             return
         self.cut_at('chain', sorted(self.rng.uniform(0, 0.9) for _ in range(CHAIN)))
-        interval = max(1, min(INTERVAL * self.code.times, int(min(self.bare) / 3)))
+        interval = max(1, min(int(INTERVAL * self.code.times), int(min(self.bare) / 3)))
         self.periodic, took = self.step('periodic', self.with_interval, options=['--interval', interval]) or (0, 0)
         if not self.periodic and not self.failures and took > 2 * interval:
             self.failures.append(('periodic', f'no checkpoint was taken in {took:.0f} s', ''))

@@ -47,7 +47,7 @@ class Gromacs(Application):
 
     def prepare(self, cwd):
         (cwd / 'water.top').write_text(TOPOLOGY)
-        (cwd / 'water.mdp').write_text(PARAMETERS % (STEPS * self.times, 20 * self.times, 100 * self.times, 100 * self.times))
+        (cwd / 'water.mdp').write_text(PARAMETERS % tuple(map(self.scaled, (STEPS, 20, 100, 100))))
         for command in MAKE:
             made = subprocess.run(['gmx', '-quiet', *command], cwd=cwd, capture_output=True, text=True)
             if made.returncode:

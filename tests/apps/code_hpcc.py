@@ -20,7 +20,7 @@ class Hpcc(Application):
     def prepare(self, cwd):
         with open(INPUT) as f:
             lines = f.read().splitlines(keepends=True)
-        lines[5] = f'{round(SIZE * self.times ** (1 / 3) / 80) * 80 if self.times > 1 else SIZE} Ns\n'
+        lines[5] = f'{SIZE if self.times == 1 else round(SIZE * self.times ** (1 / 3) / 80) * 80} Ns\n'
         (cwd / 'hpccinf.txt').write_text(''.join(lines))
 
     def argv(self, cwd, transport):

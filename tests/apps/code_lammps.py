@@ -33,7 +33,7 @@ class Lammps(Application):
     name, package, program = 'LAMMPS', 'lammps', 'lmp'
 
     def prepare(self, cwd):
-        (cwd / 'in.melt').write_text(INPUT % (10 * self.times, STEPS * self.times))
+        (cwd / 'in.melt').write_text(INPUT % (self.scaled(10), self.scaled(STEPS)))
 
     def argv(self, cwd, transport):
         return ['lmp', '-in', 'in.melt']

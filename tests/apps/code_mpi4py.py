@@ -12,7 +12,7 @@ class Heat(Application):
     transports = ('openib', 'ucx-rc', 'ucx-ud', 'ucx-default')
 
     def argv(self, cwd, transport):
-        return ['python3', str(Path(__file__).resolve().parent / 'heat.py'), str(1000 * self.times), '256']
+        return ['python3', str(Path(__file__).resolve().parent / 'heat.py'), str(self.scaled(1000)), '256']
 
     def in_loop(self, cwd):
         return 'step 50 ' in text(cwd)

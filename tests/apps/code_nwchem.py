@@ -41,7 +41,7 @@ class Nwchem(Application):
         self.packages = ('nwchem-data',)
 
     def prepare(self, cwd):
-        (cwd / 'water.nw').write_text(INPUT if self.times == 1 else INPUT.replace('cc-pvdz', 'aug-cc-pvdz') + VIBRATIONS)
+        (cwd / 'water.nw').write_text(INPUT if self.times <= 1 else INPUT.replace('cc-pvdz', 'aug-cc-pvdz') + VIBRATIONS)
 
     def argv(self, cwd, transport):
         return [self.program, 'water.nw']

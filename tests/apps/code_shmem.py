@@ -19,7 +19,7 @@ class Stencil(Application):
         return [word if word != 'mpirun.openmpi' else 'oshrun' for word in super().command(cwd, transport)]
 
     def argv(self, cwd, transport):
-        return [str(STENCIL), str(1000 * self.times)]
+        return [str(STENCIL), str(self.scaled(1000))]
 
     def in_loop(self, cwd):
         return 'step 100 ' in text(cwd)
