@@ -92,10 +92,10 @@ class Cell:
         self.options, self.folder, self.name, self.code, self.transport = options, folder, name, code, transport
         self.rng = random.Random(f'{options.seed}/{code.name}/{transport.name}')
         self.pauses, self.sizes, self.restarts, self.failures = [], [], [], []
-        self.bare, self.ratios = [], []  # seconds of the runs without fermata; those under it, of that
+        self.bare, self.under = [], []  # seconds of the runs without fermata, and of those under it, in pairs
         self.expected = None
         self.lengths = None  # of what it tells, as its main loop begins and at the end
-        self.periodic = 0
+        self.periodic, self.periodic_cost = 0, None  # how many checkpoints; seconds each
 
     def step(self, name, body, **more):
         """One run, from which @body takes what it wants. A failure says which run it was, and all that is known of it."""
@@ -156,7 +156,7 @@ class Cell:
     def with_interval(self, run):
         begin = time.monotonic()
         run.same()
-        return run.job.newest(), time.monotonic() - begin
+        return run.job.newest(), time.monotonic() - begin, self.code.seconds(run.cwd)
 
     def pair(self, number):
         """A run bare and one under fermata, one after the other. What the first says is what all have to say."""
@@ -169,9 +169,9 @@ class Cell:
         for name, said in (('bare', bare), ('fermata', under)):
             if said and said[0] != self.expected:
                 self.failures.append((f'{name}-{number}', 'the result is not the first one', ''))
-        self.bare.append(bare[1])
         if under:
-            self.ratios.append(under[1] / bare[1])
+            self.bare.append(bare[1])
+            self.under.append(under[1])
 
     def run_on_device(self):
         self.pair(1)
@@ -195,7 +195,9 @@ class Cell:
             return
         self.cut_at('chain', sorted(self.rng.uniform(0, 0.9) for _ in range(CHAIN)))
         interval = max(1, min(int(INTERVAL * self.code.times), int(min(self.bare) / 3)))
-        self.periodic, took = self.step('periodic', self.with_interval, options=['--interval', interval]) or (0, 0)
+        self.periodic, took, seconds = self.step('periodic', self.with_interval, options=['--interval', interval]) or (0, 0, 0)
+        if self.periodic and self.code.times > 1:
+            self.periodic_cost = (seconds - statistics.median(self.under)) / self.periodic
         if not self.periodic and not self.failures and took > 2 * interval:
             self.failures.append(('periodic', f'no checkpoint was taken in {took:.0f} s', ''))
 
@@ -204,7 +206,8 @@ class Cell:
             return '; '.join(f'**{name}: {" ".join(what.split())[:300]}**' for name, what, _ in self.failures)
         if self.options.device:
             return f'same, {self.code.compared}: cut and restarted on rxe0, over softrdma, on rxe0'
-        more = '' if self.options.short else f', chain of {CHAIN}, {self.periodic or "too short for a"} periodic'
+        cost = '' if self.periodic_cost is None else f' at {self.periodic_cost:.2f} s each'
+        more = '' if self.options.short else f', chain of {CHAIN}, {self.periodic or "too short for a"} periodic{cost}'
         return f'same, {self.code.compared}: {self.options.moments} moments{more}'
 
     def row(self):
@@ -213,7 +216,7 @@ class Cell:
             return form.format(statistics.median(values)) if values else ''
         table = 'device' if self.options.device else 'long' if self.code.times > 1 else 'short'
         return {'table': table, 'code': f'{self.code.name} {version(self.code.package)}', 'ranks': str(self.code.ranks), 'transport': self.transport.words,
-                'bare': middle(self.bare, '{:.1f} s'), 'fermata': middle(self.ratios, '{:.3f}' if len(self.ratios) > 1 else '{:.2f}'),
+                'bare': middle(self.bare, '{:.1f} s'), 'fermata': middle([under / bare for bare, under in zip(self.bare, self.under)], '{:.3f}' if len(self.bare) > 1 else '{:.2f}'),
                 'image': middle([s / (1 << 20) for s in self.sizes], '{:.0f} MiB'), 'pause': middle(self.pauses, '{:.2f} s'),
                 'restart': middle(self.restarts, '{:.2f} s'), 'verdict': self.verdict()}
 
