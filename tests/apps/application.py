@@ -57,6 +57,7 @@ class Application:
     argv(cwd, transport)      a rank's command
     in_loop(cwd)              whether it has begun with what takes its time
     result(cwd)               what has to be the same, whoever has cut the run; Failure where the code's own check says no
+    is_same(result, other)    whether it is, where another processor has gone on with the run
     seconds(cwd)              the code's own figure of that time
     """
     ranks = 4
@@ -85,6 +86,9 @@ class Application:
     def length(self, cwd):
         path = Path(cwd) / self.told
         return path.stat().st_size if path.exists() else 0
+
+    def is_same(self, result, other):
+        return result == other
 
     def need(self, transport):
         for package in (self.package, transport.package, *self.packages):
