@@ -129,17 +129,34 @@ static bool have_before(const struct site *s)
 	return false;
 }
 
+/*
+ * Where @s is. A program that does not lie anywhere (not a PIE) and takes a function's address has that as a call of its own, an undefined symbol with a value, which
+ * the look-up of the name gives to all; but who calls it from elsewhere gets to the function. That is what we want then: the next one, behind the program.
+ */
+static const ElfW(Sym) *site_find(struct site *s)
+{
+	const ElfW(Sym) *symbol = NULL;
+	Dl_info info;
+
+	s->at = dlsym(RTLD_DEFAULT, s->name);
+	if (s->at && dladdr1(s->at, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol && symbol->st_shndx == SHN_UNDEF) {
+		s->at = dlsym(RTLD_NEXT, s->name);
+		symbol = NULL;
+		if (s->at)
+			dladdr1(s->at, &info, (void **)&symbol, RTLD_DL_SYMENT);
+	}
+	return symbol;
+}
+
 void libc_borrow_resolve(void)
 {
 	borrowed.able = true;
 	for (struct site *s = sites; s < sites + ARRAY_SIZE(sites); s++) {
-		const ElfW(Sym) *symbol = NULL;
-		Dl_info info;
+		const ElfW(Sym) *symbol = site_find(s);
 
-		s->at = dlsym(RTLD_DEFAULT, s->name);
 		if (!s->at || have_before(s))
 			s->at = NULL;
-		else if (dladdr1(s->at, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol && symbol->st_size && symbol->st_size < ARCH_JUMP_SIZE)
+		else if (symbol && symbol->st_size && symbol->st_size < ARCH_JUMP_SIZE)
 			borrowed.able = false;
 	}
 	usable_size = (__typeof__(usable_size))dlsym(RTLD_DEFAULT, "malloc_usable_size");
