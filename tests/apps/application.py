@@ -65,7 +65,8 @@ class Application:
     compared = 'to the bit'
     packages = ()  # more that it needs
     told = 'out'  # the file whose length says how far it is
-    times = 1  # how many times as long as in the short table it runs; a part of that on a device that is emulated
+    times = 1  # how many times as long as in the short table it runs
+    emulated = 0.2  # the same, in the guest of apps-rxe
 
     def prepare(self, cwd):
         pass

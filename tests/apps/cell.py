@@ -59,6 +59,8 @@ class Run:
     def checkpoint(self):
         status, out, err = self.job.command('checkpoint', '--json', self.job.name, limit=LIMIT)
         if status:
+            if 'is not running' in err:
+                self.program.wait_end(LIMIT)
             if self.program.ended() and not self.program.returncode:
                 raise EndedEarly('it has ended before the checkpoint')
             raise Failure(f'fermata checkpoint: status {status}: {(err or out).strip()}')

@@ -15,6 +15,7 @@ NONE_WRONG = ('MPIRandomAccess_LCG_Errors', 'MPIRandomAccess_Errors', 'PTRANS_re
 class Hpcc(Application):
     name, package, program = 'HPC Challenge', 'hpcc', 'hpcc'
     told = 'hpccoutf.txt'
+    emulated = 0.1
     compared = "HPL's norms to the bit, its own checks of the rest"
 
     def prepare(self, cwd):
