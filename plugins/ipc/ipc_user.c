@@ -54,12 +54,20 @@ static int64_t began_ns(int32_t pid)
 	return ticks * TICK_NS;
 }
 
-/* Whether a process @pid lives that may have used an object whose last use was in second @when. The kernel may tell the second before, until its next tick. */
-static bool may_have_used(int32_t pid, int64_t when)
+/* Whether who began at @began may have used an object whose last use was in second @when. The kernel may tell the second before, until its next tick. */
+static bool had_begun(int64_t began, int64_t when)
 {
-	int64_t began = began_ns(pid), now = real_behind_boot();
+	int64_t now = real_behind_boot();
 
-	return began && (began + (now < noted_ns ? now : noted_ns)) / SECOND_NS <= when + 1;
+	return (began + (now < noted_ns ? now : noted_ns)) / SECOND_NS <= when + 1;
+}
+
+/* This process, where the kernel names its number. Without /proc, or if its first thread has ended, it counts. */
+static bool we_may_have(int64_t when)
+{
+	int64_t began = began_ns((int32_t)fermata_pid());
+
+	return !began || had_begun(began, when);
 }
 
 int64_t ipc_set_used_s(const struct semid_ds *set)
@@ -72,13 +80,12 @@ bool ipc_was_last_at(int kind, int32_t id, const union ipc_state *s)
 	int32_t own = (int32_t)fermata_pid();
 
 	if (kind == FERMATA_SYSV_QUEUES)
-		return (s->queue.msg_lspid == own && may_have_used(own, s->queue.msg_stime)) ||
-		       (s->queue.msg_lrpid == own && may_have_used(own, s->queue.msg_rtime));
+		return (s->queue.msg_lspid == own && we_may_have(s->queue.msg_stime)) || (s->queue.msg_lrpid == own && we_may_have(s->queue.msg_rtime));
 	for (unsigned long i = 0; i < s->set.sem_nsems; i++) {
 		long pid = RAW4(SYS_semctl, id, i, GETPID, 0);
 
 		if (pid == own || pid < 0)
-			return pid == own && may_have_used(own, ipc_set_used_s(&s->set));
+			return pid == own && we_may_have(ipc_set_used_s(&s->set));
 	}
 	return false;
 }
@@ -86,11 +93,15 @@ bool ipc_was_last_at(int kind, int32_t id, const union ipc_state *s)
 int ipc_check_user(const struct ipc_object *o, int32_t pid, int64_t when)
 {
 	const struct ipc_publication *p;
+	int64_t began;
 
 	if (fermata_in_capsule())
 		return 0;
 	for (unsigned int i = 0; (p = ipc_published(o, i)); i++)
 		if ((int32_t)p->pid == pid)
 			return 0;
-	return may_have_used(pid, when) ? fermata_fail(-EOPNOTSUPP, "%s %d is used by process %d, which is not of the job", ipc_name(o->kind), o->id, pid) : 0;
+	began = began_ns(pid);
+	if (!began || !had_begun(began, when))
+		return 0;
+	return fermata_fail(-EOPNOTSUPP, "%s %d is used by process %d, which is not of the job", ipc_name(o->kind), o->id, pid);
 }
