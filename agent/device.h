@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "base/macro.h"
+#include "fermata/plugin.h"
 #include "image/record.h"
 #include "image/writer.h"
 
@@ -25,6 +27,12 @@ void device_forget(void);
 /* Around a call that makes or ends something of the device's, and its note. Only a device's own thread has to. */
 void device_making_begin(void);
 void device_making_end(void);
+/* Begin, in a call that may be anybody's. */
+static inline void device_making_enter(void)
+{
+	if (unlikely(fermata_in_device()))
+		device_making_begin();
+}
 /* Nothing is being made by the device's threads in between: what is listed and what is noted agree. */
 void device_list_begin(void);
 void device_list_end(void);

@@ -131,7 +131,8 @@ static bool have_before(const struct site *s)
 
 /*
  * Where @s is. A program that does not lie anywhere (not a PIE) and takes a function's address has that as a call of its own, an undefined symbol with a value, which
- * the look-up of the name gives to all; but who calls it from elsewhere gets to the function. That is what we want then: the next one, behind the program.
+ * the look-up of the name gives to all; but who calls it from elsewhere gets to the function. That is what we want then: the next one, behind the program and us, who are the first
+ * that is preloaded (cli/launch_become.c).
  */
 static const ElfW(Sym) *site_find(struct site *s)
 {

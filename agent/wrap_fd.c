@@ -25,7 +25,7 @@ static int is_hidden(int fd)
 	return 1;
 }
 
-/* Stands behind making_begin and the call. */
+/* Stands behind device_making_enter and the call. */
 static int noted(int fd)
 {
 	if (likely(!fermata_in_device()))
@@ -34,12 +34,6 @@ static int noted(int fd)
 		device_fd_add(fd);
 	device_making_end();
 	return fd;
-}
-
-static void making_begin(void)
-{
-	if (unlikely(fermata_in_device()))
-		device_making_begin();
 }
 
 /* Descriptors that may be files of a device's library. What happens inside that library is its own matter. */
@@ -162,7 +156,7 @@ EXPORT int dup2(int from, int to)
 	WRAP_READY(dup2);
 	if (is_hidden(from) || is_hidden(to))
 		return -1;
-	making_begin();
+	device_making_enter();
 	device_fd_remove(to);
 	return noted(real.dup2(from, to));
 }
@@ -172,7 +166,7 @@ EXPORT int dup3(int from, int to, int flags)
 	WRAP_READY(dup3);
 	if (is_hidden(from) || is_hidden(to))
 		return -1;
-	making_begin();
+	device_making_enter();
 	device_fd_remove(to);
 	return noted(real.dup3(from, to, flags));
 }
@@ -227,7 +221,7 @@ static mode_t mode_of(int flags, va_list ap)
 		va_start(ap, flags);                       \
 		mode = mode_of(flags, ap);                 \
 		va_end(ap);                                \
-		making_begin();                            \
+		device_making_enter();                            \
 		return noted(real.name args);              \
 	}
 
@@ -240,7 +234,7 @@ OPEN_WRAPPER(openat64, (int dir, const char *path, int flags, ...), (dir, path, 
 	EXPORT int name params                     \
 	{                                          \
 		WRAP_READY(name);                  \
-		making_begin();                    \
+		device_making_enter();                    \
 		return noted(real.name args);      \
 	}
 
@@ -291,6 +285,6 @@ EXPORT int socketpair(int domain, int type, int protocol, int fds[2])
 EXPORT int pipe2(int fds[2], int flags)
 {
 	WRAP_READY(pipe2);
-	making_begin();
+	device_making_enter();
 	return noted_pair(real.pipe2(fds, flags), fds);
 }

@@ -6,19 +6,17 @@
  * UCX and Open MPI write a jump over the first instructions of whatever function is named mmap and munmap: those here. What they put there ends in syscall()
  * (ucm_orig_mmap_syscall, memory_patcher_syscall), which is ours as well (wrap_wait.c): so a device's mapping is noted on that way, too. A note that
  * missed a mapping's end would be worse than none: the program's memory might come to lie there, and would not be saved.
+ *
+ * What they put there may map memory of its own on the way, in the device's call (UCX: for its cache of regions, by syscall() as well), and that is the program's. Hence
+ * of what comes through syscall() only what is mapped of a descriptor of the device is the device's. Its anonymous memory is then saved as well, and lies there
+ * unused after a restart, as what it has got from malloc.
  */
 #include "agent/agent.h"
 #include "agent/device.h"
 #include "agent/maps.h"
 #include "agent/wrap.h"
 
-static void making_begin(void)
-{
-	if (unlikely(fermata_in_device()))
-		device_making_begin();
-}
-
-/* Stands behind making_begin and the call. */
+/* Stands behind device_making_enter and the call. */
 static void *mapped(void *at, size_t len, int flags)
 {
 	if (likely(!fermata_in_device())) {
@@ -50,14 +48,14 @@ static void unmap_end(void)
 EXPORT void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
 {
 	WRAP_READY(mmap);
-	making_begin();
+	device_making_enter();
 	return mapped(real.mmap(at, len, prot, flags, fd, offset), len, flags);
 }
 
 EXPORT void *mmap64(void *at, size_t len, int prot, int flags, int fd, off64_t offset)
 {
 	WRAP_READY(mmap64);
-	making_begin();
+	device_making_enter();
 	return mapped(real.mmap64(at, len, prot, flags, fd, offset), len, flags);
 }
 
@@ -72,14 +70,22 @@ EXPORT int munmap(void *at, size_t len)
 	return r;
 }
 
+static long map_syscall(long nr, const long *a)
+{
+	int flags = (int)a[3];
+
+	if (unlikely(fermata_in_device()) && (flags & MAP_ANONYMOUS || !device_owns_fd((int)a[4])))
+		return real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	device_making_enter();
+	return (long)mapped((void *)real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]), (size_t)a[1], flags);
+}
+
 long wrap_map_syscall(long nr, const long *a)
 {
 	long r;
 
-	if (nr == SYS_mmap) {
-		making_begin();
-		return (long)mapped((void *)real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]), (size_t)a[1], (int)a[3]);
-	}
+	if (nr == SYS_mmap)
+		return map_syscall(nr, a);
 	unmap_begin((void *)a[0], (size_t)a[1]);
 	r = real.syscall(nr, a[0], a[1]);
 	unmap_end();

@@ -2,7 +2,7 @@
 /*
  * Stands in for the system's libibverbs, on a host that has no RDMA device: softrdma behind a library that behaves as libibverbs and its providers do, and
  * checks what it is owed. In each call that makes or ends an object it uses libc as they may (provider_want.c), and it keeps a note of each
- * object in malloc's memory, freed with the object, and in a page that it maps for it, as drivers map its queues.
+ * object in malloc's memory, freed with the object, and in a page of a file of its own that it maps for it, as drivers map its queues.
  *
  * A restart is known by a page of this library's, which is the device's and hence gone. From then on a note of before is never to be seen again, nor such a page.
  * Whatever is not as it has to be ends the process with SIGABRT and a line that says what.
@@ -35,6 +35,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct note *notes; /* those of former lives are at its end */
 static unsigned int life;
 static char *alive; /* a page of the device's */
+static int queues = -1; /* the file of this life's pages */
+static off_t queues_end;
 
 /* ---- notes ---- */
 
@@ -47,10 +49,11 @@ static void note(const void *object)
 	MUST(alive && life && (n = malloc(sizeof(*n))));
 	*n = (struct note){ .object = object, .life = life };
 	MUST(asprintf(&n->words, "%p of life %u", object, life) > 0);
-	n->page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	MUST(n->page != MAP_FAILED);
-	strcpy(n->page, n->words);
 	pthread_mutex_lock(&lock);
+	n->page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, queues, queues_end);
+	queues_end += 4096;
+	MUST(n->page != MAP_FAILED && ftruncate(queues, queues_end) == 0);
+	strcpy(n->page, n->words);
 	n->next = notes;
 	notes = n;
 	pthread_mutex_unlock(&lock);
@@ -116,8 +119,10 @@ static void begin_life(void)
 		return;
 	for (const struct note *n = notes; n; n = n->next)
 		MUST(!is_mapped(n->page) || strcmp(n->page, n->words) != 0);
-	alive = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	MUST(alive != MAP_FAILED);
+	queues = memfd_create("queues", MFD_CLOEXEC);
+	queues_end = 4096;
+	alive = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, queues, 0);
+	MUST(queues >= 0 && alive != MAP_FAILED);
 	life++;
 	if (getenv("PROVIDER_SAYS"))
 		dprintf(2, "provider: life %u\n", life);

@@ -2,7 +2,7 @@
 /*
  * Writes a jump over the first instructions of whatever function is named mmap and munmap, as UCX and Open MPI do (on x86-64); theirs, too, end in syscall(). The device of
  * the test is provider.c's, which maps a page for each of its objects. What it maps by then has to be gone after a restart (it looks itself); and where it has given back
- * a page that it had mapped before, there is memory of the program's, which has to be there.
+ * a page that it had mapped before, there is memory of the program's, which has to be there; as has what the hook maps for itself in the device's call, as UCX does.
  */
 #include "tests/rdma/verbs_alone.h"
 
@@ -22,6 +22,8 @@ static struct ibv_pd *pd; /* of a context of its own, open to the end */
 static struct ibv_mr *made_after[OBJECTS];
 static unsigned char memory[PAGE], *given_back[OBJECTS], *taken[OBJECTS];
 static int given, took;
+static unsigned char *kept[OBJECTS]; /* the hook's own */
+static int keeps;
 
 static void must(int holds, const char *what)
 {
@@ -33,6 +35,11 @@ static void must(int holds, const char *what)
 
 static void *hooked_mmap(void *at, size_t length, int protection, int flags, int fd, off_t offset)
 {
+	if (keeps < OBJECTS) {
+		kept[keeps] = (void *)syscall(SYS_mmap, NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		memset(kept[keeps], ~keeps, PAGE);
+		keeps++;
+	}
 	return (void *)syscall(SYS_mmap, at, length, protection, flags, fd, offset);
 }
 
@@ -72,6 +79,7 @@ static void begin(struct ibv_device *device)
 	for (int i = 0; i < OBJECTS; i++)
 		before[i] = region();
 	hook("mmap", (void *)hooked_mmap);
+	hook("mmap64", (void *)hooked_mmap); /* the provider's name for it */
 	hook("munmap", (void *)hooked_munmap);
 	for (int i = 0; i < OBJECTS; i++)
 		must(!ibv_dereg_mr(before[i]), "ibv_dereg_mr");
@@ -99,6 +107,8 @@ void verbs_also(struct ibv_context *context, struct ibv_pd *its_pd, struct ibv_q
 		begin(context->device);
 	for (int i = 0; i < took; i++)
 		must(taken[i][0] == i + 1 && taken[i][PAGE - 1] == i + 1, "memory where the device's was");
+	for (int i = 0; i < keeps; i++)
+		must(kept[i][0] == (unsigned char)~i && kept[i][PAGE - 1] == (unsigned char)~i, "memory of the hook's own");
 	for (int i = 0; i < OBJECTS; i++) {
 		must(!ibv_dereg_mr(made_after[i]), "ibv_dereg_mr");
 		made_after[i] = region();
