@@ -24,8 +24,6 @@
 #include "agent/scratch.h"
 #include "image/writer.h"
 
-#define MERGE_GAP (64u << 10) /* smaller untouched gaps of anonymous memory are saved along */
-
 #define PM_PRESENT (1ull << 63)
 #define PM_SWAPPED (1ull << 62)
 #define PM_FILE (1ull << 61)
@@ -72,7 +70,6 @@ struct walk {
 	uint64_t at; /* up to here everything is in a run */
 	uint64_t clean_end; /* up to here pages that are the file's are saved, too */
 	uint32_t data;
-	bool merge;
 };
 
 static int untouched(struct walk *w, uint64_t start, uint64_t end)
@@ -85,12 +82,8 @@ static int untouched(struct walk *w, uint64_t start, uint64_t end)
 
 static int touched(struct walk *w, uint64_t start, uint64_t end)
 {
-	int r = 0;
+	int r = start > w->at ? untouched(w, w->at, start) : 0;
 
-	if (start > w->at && w->merge && start - w->at <= MERGE_GAP && w->at > w->v->start)
-		start = w->at;
-	if (start > w->at)
-		r = untouched(w, w->at, start);
 	w->at = end;
 	return r ? r : runs_add(w->runs, start, end, w->v->prot, w->data);
 }
@@ -262,7 +255,7 @@ int pages_runs(const struct image_mapping *v, uint64_t from, uint64_t to, struct
 {
 	struct walk w = { .v = v, .runs = runs, .at = from,
 			  .data = v->prot & PROT_READ ? IMAGE_RUN_DATA : IMAGE_RUN_UNREADABLE,
-			  .clean_end = clean_end(v), .merge = v->kind == IMAGE_MAPPING_ANON };
+			  .clean_end = clean_end(v) };
 	int r;
 
 	if (v->kind == IMAGE_MAPPING_SHARED_ANON || v->kind == IMAGE_MAPPING_SYSV)

@@ -32,8 +32,8 @@ class Transport:
 
     def on_device(self):
         """The same on Soft-RoCE, or None: Debian's btl openib has no connections for RoCE (rdmacm), and what UCX chooses by itself would not be the device."""
-        over_ucx = self.environment.get('UCX_TLS', '')
-        return Transport(self.name, self.package, self.words, self.command, {**self.environment, **ROCE}, 'system') if 'verbs' in over_ucx else None
+        names_device = 'verbs' in self.environment.get('UCX_TLS', self.name)
+        return Transport(self.name, self.package, self.words, self.command, {**self.environment, **ROCE}, 'system') if names_device else None
 
 
 TRANSPORTS = {t.name: t for t in (
@@ -43,6 +43,7 @@ TRANSPORTS = {t.name: t for t in (
     Transport('ucx-ud', 'openmpi-bin', 'Open MPI, pml ucx, ud', OVER_UCX, UD),
     Transport('ucx-default', 'openmpi-bin', 'Open MPI, pml ucx, its own choice', OVER_UCX, {}),
     Transport('mpich-rc', 'mpich', 'MPICH, UCX, rc', ['mpirun.mpich'], {**MPICH, **RC}),
+    Transport('verbs', 'libibverbs1', 'verbs', [], {}),
     Transport('mpich-ud', 'mpich', 'MPICH, UCX, ud', ['mpirun.mpich'], {**MPICH, **UD}),
 )}
 
@@ -72,8 +73,8 @@ class Application:
         pass
 
     def command(self, cwd, transport):
-        ranks = [*transport.command, '-n', str(self.ranks), *self.argv(cwd, transport)]
-        return ['sh', '-c', 'exec "$@" > out', 'sh', *ranks]
+        launcher = [*transport.command, '-n', str(self.ranks)] if transport.command else []
+        return ['sh', '-c', 'exec "$@" > out', 'sh', *launcher, *self.argv(cwd, transport)]
 
     def environment(self, cwd, transport):
         env = {**transport.environment, 'TMPDIR': str(cwd), 'HOME': str(cwd), 'OMP_NUM_THREADS': '1'}

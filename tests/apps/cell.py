@@ -15,6 +15,7 @@ from pathlib import Path
 
 from application import version
 from harness import Failure, pause, wait_for
+from touched import by_pid
 from two import Two
 
 LIMIT = 900  # seconds, for a run to its end: everything is slower by orders on a busy machine
@@ -57,6 +58,7 @@ class Run:
         raise Failure(f'{self.cell.code.name} ended with status {self.program.returncode}' + (f': {said[-1]}' if said else ''))
 
     def checkpoint(self):
+        touched = by_pid(self.two.shm)
         status, out, err = self.job.command('checkpoint', '--json', self.job.name, limit=LIMIT)
         if status:
             if 'is not running' in err:
@@ -65,7 +67,9 @@ class Run:
                 raise EndedEarly('it has ended before the checkpoint')
             raise Failure(f'fermata checkpoint: status {status}: {(err or out).strip()}')
         self.cell.pauses.append(json.loads(out)['pause_ms'] / 1000)
-        self.cell.sizes.append(max(image.stat().st_blocks * 512 for image in self.job.images()))
+        size, largest = max((image.stat().st_blocks * 512, int(image.stem)) for image in self.job.images())
+        self.cell.sizes.append(size)
+        self.cell.of_touched.append(size / touched[largest])
 
     def again(self, life=None):
         """SIGKILL to everything, and a restart, over @life; how long until the programs go on."""
@@ -93,7 +97,7 @@ class Cell:
     def __init__(self, options, folder, name, code, transport):
         self.options, self.folder, self.name, self.code, self.transport = options, folder, name, code, transport
         self.rng = random.Random(f'{options.seed}/{code.name}/{transport.name}')
-        self.pauses, self.sizes, self.restarts, self.failures = [], [], [], []
+        self.pauses, self.sizes, self.of_touched, self.restarts, self.failures = [], [], [], [], []
         self.bare, self.under = [], []  # seconds of the runs without fermata, and of those under it, in pairs
         self.expected = None
         self.lengths = None  # of what it tells, as its main loop begins and at the end
@@ -219,7 +223,7 @@ class Cell:
         table = 'device' if self.options.device else 'long' if self.code.times > 1 else 'short'
         return {'table': table, 'code': f'{self.code.name} {version(self.code.package)}', 'ranks': str(self.code.ranks), 'transport': self.transport.words,
                 'bare': middle(self.bare, '{:.1f} s'), 'fermata': middle([under / bare for bare, under in zip(self.bare, self.under)], '{:.3f}' if len(self.bare) > 1 else '{:.2f}'),
-                'image': middle([s / (1 << 20) for s in self.sizes], '{:.0f} MiB'), 'pause': middle(self.pauses, '{:.2f} s'),
+                'image': middle([s / (1 << 20) for s in self.sizes], '{:.0f} MiB') + middle(self.of_touched, ', {:.2f}'), 'pause': middle(self.pauses, '{:.2f} s'),
                 'restart': middle(self.restarts, '{:.2f} s'), 'verdict': self.verdict()}
 
 

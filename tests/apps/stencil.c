@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * An OpenSHMEM program: heat that spreads over a plane in stripes a PE. Each step puts its halos into its neighbours' memory, counts them in by an
- * atomic, waits for what they put, and has the largest change of all PEs. The last line, "result", holds what is to be the same from run to run.
+ * atomic, waits for what they put, and has the largest change of all PEs; each tenth adds to what the last PE has, under a lock. The last line, "result", holds what is to be the same from run to run.
  */
 #include <math.h>
 #include <shmem.h>
@@ -15,6 +15,7 @@
 static double change, largest, work[SHMEM_REDUCE_MIN_WRKDATA_SIZE];
 static long sync_of[SHMEM_REDUCE_SYNC_SIZE];
 static long arrived; /* halos that the neighbours have put */
+static long lock, added; /* the last PE's */
 
 static double *plane[2];
 static int me, pes, rows;
@@ -39,6 +40,15 @@ static void halos(int which, long step)
 	if (me + 1 < pes)
 		shmem_long_atomic_inc(&arrived, me + 1);
 	shmem_long_wait_until(&arrived, SHMEM_CMP_GE, neighbours * (step + 1));
+}
+
+/* Lost, if two of them were at it at once. */
+static void add_locked(long step)
+{
+	shmem_set_lock(&lock);
+	shmem_long_p(&added, shmem_long_g(&added, pes - 1) + step * (me + 1), pes - 1);
+	shmem_quiet();
+	shmem_clear_lock(&lock);
 }
 
 static void spread(int from, int to)
@@ -108,6 +118,8 @@ int main(int argc, char **argv)
 	for (long step = 0; step < steps; step++) {
 		halos(step & 1, step);
 		spread(step & 1, !(step & 1));
+		if (step % 10 == 9)
+			add_locked(step);
 		shmem_double_max_to_all(&largest, &change, 1, 0, 0, pes, work, sync_of);
 		changes = mixed(changes, &largest, sizeof(largest));
 		shmem_barrier_all();
@@ -118,7 +130,7 @@ int main(int argc, char **argv)
 	}
 	clock_gettime(CLOCK_MONOTONIC, &b);
 	if (!me)
-		printf("seconds %.2f\nresult %016lx %016lx\n", b.tv_sec - a.tv_sec + (b.tv_nsec - a.tv_nsec) / 1e9, changes, whole(steps & 1));
+		printf("seconds %.2f\nresult %016lx %016lx %ld\n", b.tv_sec - a.tv_sec + (b.tv_nsec - a.tv_nsec) / 1e9, changes, whole(steps & 1), shmem_long_g(&added, pes - 1));
 	fflush(stdout);
 	shmem_barrier_all();
 	shmem_finalize();
