@@ -6,6 +6,7 @@ its other files, and a result is compared as a whole.
 """
 import importlib
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -43,8 +44,8 @@ TRANSPORTS = {t.name: t for t in (
     Transport('ucx-ud', 'openmpi-bin', 'Open MPI, pml ucx, ud', OVER_UCX, UD),
     Transport('ucx-default', 'openmpi-bin', 'Open MPI, pml ucx, its own choice', OVER_UCX, {}),
     Transport('mpich-rc', 'mpich', 'MPICH, UCX, rc', ['mpirun.mpich'], {**MPICH, **RC}),
-    Transport('verbs', 'libibverbs1', 'verbs', [], {}),
     Transport('mpich-ud', 'mpich', 'MPICH, UCX, ud', ['mpirun.mpich'], {**MPICH, **UD}),
+    Transport('verbs', 'libibverbs1', 'verbs', [], {}),
 )}
 
 
@@ -101,6 +102,19 @@ class Application:
 
     def refuses(self):
         """Why this host cannot run the code at all, or None."""
+
+
+class Stepwise(Application):
+    """A program of our own: it says "step N .." as it goes on, at the end its main loop's "seconds T" and "result ..", what is to be the same."""
+
+    def in_loop(self, cwd):
+        return re.search(r'^step .*$', text(cwd), re.M)
+
+    def result(self, cwd):
+        return re.findall(r'^(?:step|result) .*$', text(cwd), re.M)
+
+    def seconds(self, cwd):
+        return float(re.search(r'^seconds ([0-9.]+)$', text(cwd), re.M).group(1))
 
 
 class Close:

@@ -69,7 +69,8 @@ class Run:
         self.cell.pauses.append(json.loads(out)['pause_ms'] / 1000)
         size, largest = max((image.stat().st_blocks * 512, int(image.stem)) for image in self.job.images())
         self.cell.sizes.append(size)
-        self.cell.of_touched.append(size / touched[largest])
+        if largest in touched:  # else it has begun since
+            self.cell.of_touched.append(size / touched[largest])
 
     def again(self, life=None):
         """SIGKILL to everything, and a restart, over @life; how long until the programs go on."""

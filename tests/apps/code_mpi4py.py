@@ -1,27 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Python: mpi4py, numpy and h5py with HDF5's parallel files, in heat.py. All numbers of all steps, and the content of the file, are compared by their hashes."""
-import re
 from pathlib import Path
 
-from application import Application, text
+from application import Stepwise
 
 
-class Heat(Application):
+class Heat(Stepwise):
     name, package, program = 'mpi4py, h5py', 'python3-mpi4py', 'python3'
     packages = ('python3-h5py-mpi', 'python3-numpy')
     transports = ('openib', 'ucx-rc', 'ucx-ud', 'ucx-default')
 
     def argv(self, cwd, transport):
         return ['python3', str(Path(__file__).resolve().parent / 'heat.py'), str(self.scaled(1000)), '256']
-
-    def in_loop(self, cwd):
-        return 'step 50 ' in text(cwd)
-
-    def result(self, cwd):
-        return re.findall(r'^(?:step|result) .*$', text(cwd), re.M)
-
-    def seconds(self, cwd):
-        return float(re.search(r'^seconds ([0-9.]+)$', text(cwd), re.M).group(1))
 
 
 CODES = [Heat()]

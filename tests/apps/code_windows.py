@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """MPI's one-sided operations and MPI_THREAD_MULTIPLE: windows.c, built where mpicc is. All memory and messages of all blocks are compared, by a checksum."""
-import re
 from pathlib import Path
 
-from application import Application, text
+from application import Stepwise
 
 HERE = Path(__file__).resolve().parent
 
 
-class Windows(Application):
+class Windows(Stepwise):
     name, program = 'MPI windows, threads', 'mpirun'
     emulated = 0.5
 
@@ -20,15 +19,6 @@ class Windows(Application):
 
     def argv(self, cwd, transport):
         return [str(self.binary), str(self.scaled(10))]
-
-    def in_loop(self, cwd):
-        return 'step 1 ' in text(cwd)
-
-    def result(self, cwd):
-        return re.findall(r'^(?:step|result) .*$', text(cwd), re.M)
-
-    def seconds(self, cwd):
-        return float(re.search(r'^seconds ([0-9.]+)$', text(cwd), re.M).group(1))
 
 
 CODES = [Windows('openmpi', 'openmpi-bin', ('ucx-rc', 'ucx-ud')), Windows('mpich', 'mpich', ('mpich-rc', 'mpich-ud'))]

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The device's side of kv.c. */
+/* The device's side of kv.c: owns what the device has for it, to the end of the process. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * An OpenSHMEM program: heat that spreads over a plane in stripes a PE. Each step puts its halos into its neighbours' memory, counts them in by an
- * atomic, waits for what they put, and has the largest change of all PEs; each tenth adds to what the last PE has, under a lock. The last line, "result", holds what is to be the same from run to run.
+ * atomic, waits for what they put, and has the largest change of all PEs; each tenth adds to what the last PE has, under a lock. The last line,
+ * "result", holds what is to be the same from run to run.
  */
 #include <math.h>
 #include <shmem.h>

@@ -1,33 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An MPI program of windows and threads (MPI_THREAD_MULTIPLE): while three threads of each rank pass messages around the ring of all ranks, each in a communicator of its own,
- * its main thread reaches into the others' memory: put, get and accumulate under shared and exclusive locks, fetch-and-add, compare-and-swap, and puts between fences.
+ * An MPI program of windows and threads (MPI_THREAD_MULTIPLE): while three threads of each rank pass messages around the ring of all ranks, its main
+ * thread reaches into the others' memory: put, get and accumulate under shared and exclusive locks, fetch-and-add, compare-and-swap; and puts between
+ * fences.
  *
  *   windows BLOCKS
  *
  * Each checks what it can; all numbers are whole ones, so that their sums do not depend on who came first. The first rank says "step N" and the checksum of all memory and messages
  * at the end of each block, and "result" with the last one. What is wrong ends the job.
  */
-#include <mpi.h>
 #include <pthread.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
+
+#include "../rdma/mpi_shift.h"
 
 #define THREADS 3
 #define ROUNDS 20 /* of a block */
 #define WORDS 1024
-#define MESSAGE 4096 /* words */
+#define MESSAGE 32768 /* bytes */
 #define AT(field) ((MPI_Aint)offsetof(struct part, field))
-#define MUST(x)                                                                                          \
-	do {                                                                                             \
-		if (!(x)) {                                                                              \
-			fprintf(stderr, "rank %d, windows.c line %d: %s is false\n", rank, __LINE__, #x); \
-			MPI_Abort(MPI_COMM_WORLD, 1);                                                    \
-		}                                                                                        \
-	} while (0)
 
 /* What others reach of a rank. */
 struct part {
@@ -37,16 +30,14 @@ struct part {
 	long count, swapped, guarded;
 };
 
-static int rank, ranks;
 static struct part *mine;
 static MPI_Win win;
 
 static struct thread {
 	pthread_t id;
-	MPI_Comm ring;
-	long block, number;
+	int message; /* the next one: each has a tag, and so a content, of its own */
 	unsigned long sum;
-	long out[MESSAGE], in[MESSAGE];
+	unsigned char out[MESSAGE], in[MESSAGE];
 } threads[THREADS];
 
 static unsigned long mixed(unsigned long sum, const void *bytes, size_t n)
@@ -62,18 +53,13 @@ static unsigned long mixed(unsigned long sum, const void *bytes, size_t n)
 static void *messages(void *arg)
 {
 	struct thread *t = arg;
-	int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
 
 	for (int round = 0; round < ROUNDS; round++) {
-		int n = 1 << (round + (int)t->number) % 13;
-		long seed = t->block * ROUNDS + round;
+		int n = 8 << (round + t->message) % 13;
 
-		for (int i = 0; i < n; i++)
-			t->out[i] = (seed * 31 + rank) * 1000003 + i + t->number;
-		MPI_Sendrecv(t->out, n, MPI_LONG, right, round, t->in, n, MPI_LONG, left, round, t->ring, MPI_STATUS_IGNORE);
-		for (int i = 0; i < n; i++)
-			MUST(t->in[i] == (seed * 31 + left) * 1000003 + i + t->number);
-		t->sum = mixed(t->sum, t->in, (size_t)n * sizeof(*t->in));
+		shift(t->out, t->in, n, t->message);
+		t->message += THREADS;
+		t->sum = mixed(t->sum, t->in, (size_t)n);
 	}
 	return NULL;
 }
@@ -94,7 +80,7 @@ static void shared_lock(long step)
 	MPI_Win_flush(target, win);
 	MPI_Get(&back, 1, MPI_LONG, target, AT(from) + rank * (MPI_Aint)sizeof(long), 1, MPI_LONG, win);
 	MPI_Win_unlock(target, win);
-	MUST(back == put);
+	CHECK(back == put);
 }
 
 /* A counter of the first rank: each one sees it grow. */
@@ -106,7 +92,7 @@ static void count(void)
 	MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, win);
 	MPI_Fetch_and_op(&one, &before, MPI_LONG, 0, AT(count), MPI_SUM, win);
 	MPI_Win_unlock(0, win);
-	MUST(before > seen);
+	CHECK(before > seen);
 	seen = before;
 }
 
@@ -151,17 +137,14 @@ static void fences(long step)
 	MPI_Put(out, WORDS, MPI_LONG, (rank + 1) % ranks, AT(halo), WORDS, MPI_LONG, win);
 	MPI_Win_fence(0, win);
 	for (int i = 0; i < WORDS; i++)
-		MUST(mine->halo[i] == step * 1000 + left + i);
+		CHECK(mine->halo[i] == step * 1000 + left + i);
 	MPI_Win_fence(MPI_MODE_NOSUCCEED, win);
 }
 
 static void block(long number)
 {
-	for (long i = 0; i < THREADS; i++) {
-		threads[i].block = number;
-		threads[i].number = i;
-		MUST(!pthread_create(&threads[i].id, NULL, messages, &threads[i]));
-	}
+	for (int i = 0; i < THREADS; i++)
+		CHECK(!pthread_create(&threads[i].id, NULL, messages, &threads[i]));
 	for (long step = number * ROUNDS; step < (number + 1) * ROUNDS; step++) {
 		shared_lock(step);
 		count();
@@ -205,10 +188,10 @@ int main(int argc, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	mine = calloc(1, sizeof(*mine)); /* not of MPI_Win_allocate: that may be shared memory, without a device */
-	MUST(provided == MPI_THREAD_MULTIPLE && ranks <= 64 && mine);
+	CHECK(provided == MPI_THREAD_MULTIPLE && ranks <= 64 && mine);
 	MPI_Win_create(mine, sizeof(*mine), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
 	for (int i = 0; i < THREADS; i++)
-		MPI_Comm_dup(MPI_COMM_WORLD, &threads[i].ring);
+		threads[i].message = i;
 	clock_gettime(CLOCK_MONOTONIC, &a);
 	for (long n = 0; n < blocks; n++) {
 		block(n);
