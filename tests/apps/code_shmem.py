@@ -9,7 +9,7 @@ STENCIL = Path(__file__).resolve().parent / 'stencil'
 
 class Stencil(Stepwise):
     name, package, program = 'OpenSHMEM', 'openmpi-bin', 'oshrun'
-    emulated = 0.6  # it tells each 100 steps
+    emulated = 0.15  # it tells each 100 steps
     transports = ('ucx-rc', 'ucx-ud', 'ucx-default')
 
     def refuses(self):
@@ -19,7 +19,7 @@ class Stencil(Stepwise):
         return [word if word != 'mpirun.openmpi' else 'oshrun' for word in super().command(cwd, transport)]
 
     def argv(self, cwd, transport):
-        return [str(STENCIL), str(self.scaled(1000))]
+        return [str(STENCIL), str(self.scaled(4000))]
 
 
 CODES = [Stencil()]

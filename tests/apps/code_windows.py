@@ -9,7 +9,7 @@ HERE = Path(__file__).resolve().parent
 
 class Windows(Stepwise):
     name, program = 'MPI windows, threads', 'mpirun'
-    emulated = 0.5
+    emulated = 0.25
 
     def __init__(self, mpi, package, transports):
         self.package, self.transports, self.binary = package, transports, HERE / f'windows.{mpi}'
@@ -18,7 +18,7 @@ class Windows(Stepwise):
         return None if self.binary.exists() else f'{self.binary.name} is not built: no mpicc (tools/bootstrap --apps)'
 
     def argv(self, cwd, transport):
-        return [str(self.binary), str(self.scaled(10))]
+        return [str(self.binary), str(self.scaled(20))]
 
 
 CODES = [Windows('openmpi', 'openmpi-bin', ('ucx-rc', 'ucx-ud')), Windows('mpich', 'mpich', ('mpich-rc', 'mpich-ud'))]
