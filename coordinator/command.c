@@ -51,13 +51,14 @@ bool command_wanted(struct coordinator *c, uint32_t *ret_flags, uint32_t *ret_fi
 	return wanted;
 }
 
-/* The interval's request is over like a command's; nobody hears of it. */
+/* The interval's request is over like a command's. */
 static void command_interval_result(struct coordinator *c)
 {
 	if (!c->interval_attempts || (c->state == STATE_AGAIN && c->interval_attempts < ATTEMPTS_MAX))
 		return;
 	c->interval_due = false;
 	c->interval_attempts = 0;
+	tell_interval(c);
 }
 
 static void command_result(struct conn *k, const struct outcome *o)

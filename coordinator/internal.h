@@ -11,6 +11,7 @@
  *   conduct_suspend.c  the end of SUSPEND   conduct_late.c  time-outs
  *   conduct_member.c   what members do   conduct_silent.c  members without an agent
  *   directories.c      directories that a checkpoint holds, too
+ *   tell.c       what the user is told without a command
  *   conduct_again.c    requests; an attempt that is refused for a moment only is followed by another
  */
 #pragma once
@@ -203,7 +204,7 @@ struct coordinator {
 	bool pruning, prune_again, interval_due;
 	struct directories *directories; /* or NULL */
 	unsigned int directories_left; /* that were abandoned, and are not over */
-	int listen_fd, job_lock_fd, start_lock_fd;
+	int listen_fd, job_lock_fd, start_lock_fd, tell_fd;
 	char jobdir[RUNDIR_PATH_MAX];
 	uint8_t key[PROTOCOL_KEY_SIZE];
 
@@ -224,7 +225,7 @@ struct coordinator {
 	enum state state;
 	size_t missing; /* members that have not done the phase */
 	uint32_t round, suspend_round, retries;
-	uint32_t attempts, interval_attempts;
+	uint32_t attempts, interval_attempts, interval_failures; /* the last: of the interval's checkpoints, in a row */
 	uint64_t state_since_ns, started_ns, foreign_since_ns;
 	uint64_t phase_ns[STATE_COUNT]; /* of the checkpoint under way, or of the restart: what each state took */
 	uint32_t flags; /* of msg_checkpoint, of the checkpoint under way */
@@ -406,6 +407,12 @@ int manifest_write(struct coordinator *c, int dirfd);
 int manifest_expect(struct coordinator *c, const char *checkpoint);
 /* The process of the manifest that registers so, and has not come. */
 struct expected *manifest_expected(struct coordinator *c, const char *host, uint32_t pid);
+
+/* tell.c */
+void tell_open(struct coordinator *c);
+void tell_close(struct coordinator *c);
+void tell(const struct coordinator *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tell_interval(struct coordinator *c); /* one of its checkpoints is over: coordinator.last */
 
 /* command.c */
 void command_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t length);

@@ -92,6 +92,8 @@ static void run_signal(uv_signal_t *handle, int signum)
 	struct coordinator *c = handle->data;
 
 	log_warn("signal %d: the coordinator leaves, the job goes on without checkpoints", signum);
+	if (c->member_count)
+		tell(c, "the coordinator was ended by signal %d: the job goes on, without checkpoints", signum);
 	conduct_fail(c, -ECANCELED, "the coordinator was ended by signal %d", signum);
 	uv_stop(&c->loop);
 }
@@ -196,7 +198,7 @@ static int run_open(struct coordinator *c)
 	return r < 0 || !o->listen ? r : run_listen(c);
 }
 
-/* From here on nobody listens on the terminal: what is said goes to the job's log. */
+/* From here on the job's log is written, and the terminal is the programs'; what else is said there: tell.c. */
 static void run_ready(struct coordinator *c)
 {
 	char path[RUNDIR_PATH_MAX + 16];
@@ -204,6 +206,7 @@ static void run_ready(struct coordinator *c)
 
 	if (c->options->ready_fd < 0)
 		return;
+	tell_open(c);
 	snprintf(path, sizeof(path), "%s/log", c->jobdir);
 	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (fd >= 0) {
@@ -258,6 +261,7 @@ static void run_close(struct coordinator *c)
 	uv_run(&c->loop, UV_RUN_DEFAULT);
 	uv_loop_close(&c->loop);
 	accept_close(c);
+	tell_close(c);
 	store_close(c);
 	directories_end(c);
 	names_clear(c);
@@ -280,7 +284,7 @@ int coordinator_run(const struct coordinator_options *options)
 	if (!c)
 		return -ENOMEM;
 	c->options = options;
-	c->listen_fd = c->job_lock_fd = c->start_lock_fd = c->store.lock_fd = -EBADF;
+	c->listen_fd = c->job_lock_fd = c->start_lock_fd = c->tell_fd = c->store.lock_fd = -EBADF;
 	c->next_member = 1;
 	umask(077);
 	signal(SIGPIPE, SIG_IGN);
