@@ -18,6 +18,7 @@
 struct rank {
 	uint32_t qpn_from, qpn_to; /* towards the rank before, and the next one */
 	uint16_t lid;
+	union ibv_gid gid;
 };
 
 static struct shared {
@@ -41,11 +42,11 @@ static void must(int holds, const char *what)
 	exit(1);
 }
 
-static void connect_to(struct ibv_qp *qp, uint32_t qpn, uint16_t lid)
+static void connect_to(struct ibv_qp *qp, uint32_t qpn, const struct rank *peer)
 {
 	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 	struct ibv_qp_attr rtr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qpn, .min_rnr_timer = 1,
-				   .ah_attr = { .dlid = lid, .port_num = 1 } };
+				   .ah_attr = { .dlid = peer->lid, .port_num = 1, .is_global = 1, .grh = { .dgid = peer->gid, .hop_limit = 1 } } };
 	struct ibv_qp_attr rts = { .qp_state = IBV_QPS_RTS, .timeout = 18, .retry_cnt = 7, .rnr_retry = 7 };
 
 	must(!ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
@@ -62,6 +63,7 @@ static void make_ring(void)
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .cap = { 2, 2, 1, 1, 0 } };
 	int before = (self + RANKS - 1) % RANKS, next = (self + 1) % RANKS;
 	struct ibv_port_attr port;
+	union ibv_gid gid;
 	struct ibv_pd *pd;
 
 	must(context != NULL, "no RDMA device");
@@ -72,11 +74,11 @@ static void make_ring(void)
 	mr_out = ibv_reg_mr(pd, &out, sizeof(out), 0);
 	from = ibv_create_qp(pd, &init);
 	to = ibv_create_qp(pd, &init);
-	must(mr_in && mr_out && from && to && !ibv_query_port(context, 1, &port), "RDMA objects");
-	shared->ranks[self] = (struct rank){ from->qp_num, to->qp_num, port.lid };
+	must(mr_in && mr_out && from && to && !ibv_query_port(context, 1, &port) && !ibv_query_gid(context, 1, 0, &gid), "RDMA objects");
+	shared->ranks[self] = (struct rank){ from->qp_num, to->qp_num, port.lid, gid };
 	pthread_barrier_wait(&shared->barrier);
-	connect_to(from, shared->ranks[before].qpn_to, shared->ranks[before].lid);
-	connect_to(to, shared->ranks[next].qpn_from, shared->ranks[next].lid);
+	connect_to(from, shared->ranks[before].qpn_to, &shared->ranks[before]);
+	connect_to(to, shared->ranks[next].qpn_from, &shared->ranks[next]);
 	pthread_barrier_wait(&shared->barrier);
 }
 
