@@ -307,7 +307,8 @@ static struct sr_cq *event_for_readable(struct sr_context *ctx, struct sr_channe
 	return cq ? cq : event_take(ch, ret_more);
 }
 
-static struct sr_cq *event_get(struct sr_context *ctx, struct sr_channel *ch, int *ret_more)
+/* @waits: for an event, unless the descriptor is non-blocking. */
+static struct sr_cq *event_get(struct sr_context *ctx, struct sr_channel *ch, int waits, int *ret_more)
 {
 	struct sr_cq *cq;
 
@@ -317,7 +318,7 @@ static struct sr_cq *event_get(struct sr_context *ctx, struct sr_channel *ch, in
 		cq = event_take(ch, ret_more);
 		if (cq)
 			return cq;
-		if (fcntl(ch->channel.fd, F_GETFL) & O_NONBLOCK) {
+		if (!waits || fcntl(ch->channel.fd, F_GETFL) & O_NONBLOCK) {
 			cq = event_for_readable(ctx, ch, ret_more);
 			if (!cq)
 				errno = EAGAIN;
@@ -328,12 +329,12 @@ static struct sr_cq *event_get(struct sr_context *ctx, struct sr_channel *ch, in
 	}
 }
 
-EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq, void **ret_context)
+static int event_answer(struct ibv_comp_channel *channel, int waits, struct ibv_cq **ret_cq, void **ret_context)
 {
 	struct sr_channel *ch = container_of(channel, struct sr_channel, channel);
 	struct sr_context *ctx = sr_context(channel->context);
 	int more = 0;
-	struct sr_cq *cq = event_get(ctx, ch, &more);
+	struct sr_cq *cq = event_get(ctx, ch, waits, &more);
 
 	ch->ticks_seen = clock_ticks(ctx);
 	if (!cq)
@@ -343,6 +344,16 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **re
 	*ret_cq = &cq->cq;
 	*ret_context = cq->cq.cq_context;
 	return 0;
+}
+
+EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq, void **ret_context)
+{
+	return event_answer(channel, 1, ret_cq, ret_context);
+}
+
+EXPORT int softrdma_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq, void **ret_context)
+{
+	return event_answer(channel, 0, ret_cq, ret_context);
 }
 
 EXPORT void ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned int n)

@@ -18,6 +18,8 @@ uint32_t softrdma_sends_left(struct ibv_qp *qp);
 uint32_t softrdma_refusals(struct ibv_qp *qp);
 /* How many events of @cq its program has not got yet; and how it is armed behind them: 0, or 1 + solicited_only. */
 uint32_t softrdma_events_unread(struct ibv_cq *cq, uint32_t *ret_armed);
+/* As ibv_get_cq_event of a channel whose descriptor is non-blocking, whether it is or not. */
+int softrdma_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ret_cq, void **ret_context);
 /* Has the first message come to it? With @now it has, in a life before: nobody is told of it (COMM_EST) once more. */
 int softrdma_established(struct ibv_qp *qp, int now);
 /*

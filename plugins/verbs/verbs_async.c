@@ -34,19 +34,14 @@ static int interrupts_reads(void)
 	return 0;
 }
 
-/*
- * Waits until @fd can be read. 0, or -1 with errno: EAGAIN on a descriptor that the program made non-blocking, EINTR as a blocking
- * read would give it: poll(2) always does, read(2) only when the handler was installed without SA_RESTART.
- */
+/* EINTR as a blocking read would give it: poll(2) always does, read(2) only when the handler was installed without SA_RESTART. */
 int verbs_wait_readable(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	int flags = raw_fcntl(fd, F_GETFL, 0);
 
-	if (flags >= 0 && flags & O_NONBLOCK) {
-		errno = EAGAIN;
-		return -1;
-	}
+	if (flags >= 0 && flags & O_NONBLOCK)
+		return 1;
 	for (;;) {
 		if (poll(&p, 1, -1) >= 0)
 			return 0;
@@ -140,7 +135,10 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
 
 		if (r)
 			return r < 0 ? -1 : 0;
-		if (verbs_wait_readable(c->ex.context.async_fd))
+		r = verbs_wait_readable(c->ex.context.async_fd);
+		if (r > 0)
+			errno = EAGAIN;
+		if (r)
 			return -1;
 	}
 }

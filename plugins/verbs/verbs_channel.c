@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Completion channels. The descriptor is the device's own under the number that the program knows, so poll and epoll work
- * on it without us. Reading an event: as in verbs_async.c, never blocking inside fermata_enter/leave. What an event means for its queue: verbs_notify.c.
+ * on it without us. Reading an event: as in verbs_async.c, never blocking inside fermata_enter/leave. softrdma says without a call to the kernel whether there is one; of another device
+ * the descriptor is waited for first, for each attempt in vain would cost three. What an event means for its queue: verbs_notify.c.
  */
 #include <unistd.h>
 
@@ -69,18 +70,29 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	return r;
 }
 
+/* Never waits. As ibv_get_cq_event. */
+static int event_get(struct shadow_channel *ch, struct ibv_cq **ret_real, void **ret_context)
+{
+	int r, flags;
+
+	if (verbs_backend.softrdma_get_cq_event)
+		return verbs_backend.softrdma_get_cq_event(ch->real, ret_real, ret_context);
+	verbs_set_nonblock(ch->pub.fd, &flags);
+	r = verbs_backend.ibv_get_cq_event(ch->real, ret_real, ret_context);
+	verbs_unset_nonblock(ch->pub.fd, flags);
+	return r;
+}
+
 /* 1: *ret_cq; 0: nothing there; -1 with errno. */
 static int event_take(struct shadow_channel *ch, struct shadow_cq **ret_cq)
 {
 	struct ibv_cq *real;
 	void *context;
-	int r, flags;
+	int r;
 
 	fermata_device_enter();
 	lock_acquire(&ch->lock);
-	verbs_set_nonblock(ch->pub.fd, &flags);
-	r = verbs_backend.ibv_get_cq_event(ch->real, &real, &context) == 0 ? 1 : errno == EAGAIN ? 0 : -1;
-	verbs_unset_nonblock(ch->pub.fd, flags);
+	r = event_get(ch, &real, &context) == 0 ? 1 : errno == EAGAIN ? 0 : -1;
 	if (r > 0) {
 		verbs_backend.ibv_ack_cq_events(real, 1);
 		*ret_cq = context;
@@ -91,22 +103,29 @@ static int event_take(struct shadow_channel *ch, struct shadow_cq **ret_cq)
 	return r;
 }
 
+/* The same when there may be one; -1 with EAGAIN where the program does not wait. */
+static int event_wait(struct shadow_channel *ch, struct shadow_cq **ret_cq)
+{
+	int at_once = verbs_wait_readable(ch->pub.fd), r = at_once < 0 ? -1 : event_take(ch, ret_cq);
+
+	if (r || !at_once)
+		return r;
+	errno = EAGAIN;
+	return -1;
+}
+
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **context)
 {
 	struct shadow_channel *ch = shadow_channel(channel);
 	struct shadow_cq *found = NULL;
+	int r;
 
 	VERBS_PASS(ibv_get_cq_event, -1, channel, cq, context);
-	for (;;) {
-		int r = event_take(ch, &found);
-
-		if (r < 0)
-			return -1;
-		if (r > 0)
-			break;
-		if (verbs_wait_readable(ch->pub.fd))
-			return -1;
-	}
+	r = verbs_backend.softrdma_get_cq_event ? event_take(ch, &found) : 0;
+	while (!r)
+		r = event_wait(ch, &found);
+	if (r < 0)
+		return -1;
 	*cq = &found->pub;
 	*context = found->pub.cq_context;
 	return 0;

@@ -210,6 +210,7 @@ enum verbs_event_owner verbs_event_owner(enum ibv_event_type type);
 int verbs_channel_readable(int fd);
 /* 1: *event, of shadows; 0: nothing there; -1 with errno. */
 int verbs_async_take(struct shadow_context *c, struct ibv_async_event *event);
+/* 0; 1 at once: the program has made @fd non-blocking; -1 with errno. */
 int verbs_wait_readable(int fd);
 /* Makes the descriptor non-blocking for a moment; *ret_flags is for verbs_unset_nonblock. */
 int verbs_set_nonblock(int fd, int *ret_flags);

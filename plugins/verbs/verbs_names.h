@@ -90,7 +90,7 @@
 	X(int, ibv_resolve_eth_l2_from_gid, (struct ibv_context *context, struct ibv_ah_attr *attr,        \
 					     uint8_t mac[6], uint16_t *vid))
 
-/* Of softrdma alone: files that are looked for where a device is (verbs_cm.c); an event that is told again (verbs_events.c), or counted (verbs_notify.c); what the drain asks
+/* Of softrdma alone: files that are looked for where a device is (verbs_cm.c); an event that is told again (verbs_events.c), counted (verbs_notify.c), or taken without a wait (verbs_channel.c); what the drain asks
  * (verbs_drain.c); what the end of the process does (verbs_backend.c). */
 #define VERBS_SOFT_NAMES(X)                                                                                \
 	X(void, softrdma_memory, (void *(*map)(void *, size_t, int, int, int, off_t), int (*unmap)(void *, size_t))) \
@@ -98,6 +98,7 @@
 	X(uint32_t, softrdma_sends_left, (struct ibv_qp *qp))                                              \
 	X(uint32_t, softrdma_refusals, (struct ibv_qp *qp))                                                \
 	X(uint32_t, softrdma_events_unread, (struct ibv_cq *cq, uint32_t *ret_armed))                      \
+	X(int, softrdma_get_cq_event, (struct ibv_comp_channel *channel, struct ibv_cq **cq, void **context)) \
 	X(int, softrdma_established, (struct ibv_qp *qp, int now))                                         \
 	X(int, softrdma_key_alias, (struct ibv_mr *mr, uint32_t key))                                      \
 	X(int, softrdma_on_the_wire, (struct ibv_context *context))                                        \
