@@ -8,10 +8,11 @@ from application import Stepwise
 class Heat(Stepwise):
     name, package, program = 'mpi4py, h5py', 'python3-mpi4py', 'python3'
     packages = ('python3-h5py-mpi', 'python3-numpy')
+    emulated = 0.05
     transports = ('openib', 'ucx-rc', 'ucx-ud', 'ucx-default')
 
     def argv(self, cwd, transport):
-        return ['python3', str(Path(__file__).resolve().parent / 'heat.py'), str(self.scaled(1000)), '256']
+        return ['python3', str(Path(__file__).resolve().parent / 'heat.py'), str(self.scaled(4000)), '256']
 
 
 CODES = [Heat()]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """NWChem: energy and gradient of two water molecules by Hartree-Fock, then MP2, with its Global Arrays and ARMCI over MPI's one-sided operations and a
-scratch file a rank. Work is dealt out as ranks ask for it, so sums differ in their last digits from run to run: its energies
-are compared to nine decimals, gradients to six. At length: with a larger basis, and the vibrations of both, for which it moves each atom each way."""
+scratch file a rank (in the guest of apps-rxe with a smaller basis). Work is dealt out as ranks ask for it, so sums differ in their last digits from run to run: its energies
+are compared to nine decimals, gradients to six. At length: the vibrations of both, too, for which it moves each atom each way."""
 import re
 
 from application import Application, Close, text
@@ -20,7 +20,7 @@ geometry units angstroms noautosym
  H 3.3 -0.7 -0.3
 end
 basis
- * library cc-pvdz
+ * library aug-cc-pvdz
 end
 scf
  singlet; rhf; semidirect memsize 0 filesize 30000000
@@ -41,7 +41,7 @@ class Nwchem(Application):
         self.packages = ('nwchem-data',)
 
     def prepare(self, cwd):
-        (cwd / 'water.nw').write_text(INPUT if self.times <= 1 else INPUT.replace('cc-pvdz', 'aug-cc-pvdz') + VIBRATIONS)
+        (cwd / 'water.nw').write_text(INPUT.replace('aug-', '') if self.times < 1 else INPUT if self.times == 1 else INPUT + VIBRATIONS)
 
     def argv(self, cwd, transport):
         return [self.program, 'water.nw']
