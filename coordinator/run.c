@@ -289,6 +289,7 @@ int coordinator_run(const struct coordinator_options *options)
 	umask(077);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* what is told may go to a file that is as large as it may be */
 	run_raise_limit();
 	run_init_loop(c);
 	r = run_open(c);
