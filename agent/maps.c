@@ -189,14 +189,28 @@ static void note_vdso(struct maps *m, const struct line *l)
 	m->vvar_end = l->end;
 }
 
-/* Adds [start, end) of the line, less what belongs to the device. */
+/* The first piece of [start, end) that is not the program's: the device's, or the scratch memory, which the kernel shows as one mapping with a neighbour of its kind. */
+static bool cut_next(uint64_t start, uint64_t end, uint64_t *ret_start, uint64_t *ret_end)
+{
+	uint64_t scratch_start, scratch_end;
+	bool cut = device_range_next(start, end, ret_start, ret_end);
+
+	scratch_range(&scratch_start, &scratch_end);
+	if (scratch_end <= start || scratch_start >= end || (cut && *ret_start < scratch_start))
+		return cut;
+	*ret_start = scratch_start > start ? scratch_start : start;
+	*ret_end = scratch_end < end ? scratch_end : end;
+	return true;
+}
+
+/* Adds [start, end) of the line, less what is not the program's. */
 static int add_cut(struct maps *m, struct image_mapping v, uint64_t start, uint64_t end)
 {
 	uint64_t cut_start, cut_end, base = start, offset = v.offset;
 	int r = 0;
 
 	while (start < end && !r) {
-		bool cut = device_range_next(start, end, &cut_start, &cut_end);
+		bool cut = cut_next(start, end, &cut_start, &cut_end);
 
 		v.start = start;
 		v.end = cut ? cut_start : end;
@@ -214,10 +228,7 @@ static int add_line(struct maps *m, const struct line *l)
 	uint64_t cut_start, cut_end;
 	int r;
 
-	scratch_range(&cut_start, &cut_end);
-	if (!strcmp(l->path, "[vsyscall]") || (l->start >= cut_start && l->end <= cut_end))
-		return 0;
-	if (device_range_next(l->start, l->end, &cut_start, &cut_end) && cut_start == l->start && cut_end == l->end)
+	if (!strcmp(l->path, "[vsyscall]") || (cut_next(l->start, l->end, &cut_start, &cut_end) && cut_start == l->start && cut_end == l->end))
 		return 0;
 	r = classify(l, &v);
 	if (!r && v.kind == IMAGE_MAPPING_VDSO)
