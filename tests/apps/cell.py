@@ -201,7 +201,7 @@ class Cell:
         if self.options.short:
             return
         self.cut_at('chain', sorted(self.rng.uniform(0, 0.9) for _ in range(CHAIN)))
-        interval = max(1, min(int(INTERVAL * self.code.times), int(min(self.bare) / 3)))
+        interval = max(1, min(INTERVAL, int(min(self.bare) / 3)))
         self.periodic, took, seconds = self.step('periodic', self.with_interval, options=['--interval', interval]) or (0, 0, 0)
         if self.periodic and self.code.times > 1:
             self.periodic_cost = (seconds - statistics.median(self.under)) / self.periodic
