@@ -47,6 +47,7 @@ struct agent {
 	struct link link;
 	struct lock link_lock; /* held while a frame is on its way; exec takes it for good */
 	uint32_t checkpoint;  /* number of the one under way */
+	uint32_t attempt;     /* struct msg_phase, of the last SUSPEND */
 	uint32_t files, external, text; /* enum msg_files, enum msg_external, enum msg_text: of that one */
 	char fail_text[408];  /* the first cause named in this phase */
 	struct image_context context; /* where the checkpoint thread goes on after a restart */
@@ -91,7 +92,15 @@ struct stop_thread {
 };
 enum stop_state { STOP_FREE, STOP_ASKED, STOP_ENTERED, STOP_STOPPED, STOP_AGAIN, STOP_GONE };
 
+/* What a thread that stood has to know when it goes on. */
+struct stop_stay {
+	struct stop_thread note;
+	bool restarted;
+};
+
 int stop_init(void); /* installs our handler */
+/* In our handler, for one that takes our signal by itself (traced.c): stands as @info asks it to. False: that is of an attempt that is over. */
+bool stop_stay(const siginfo_t *info, ucontext_t *frame, struct stop_stay *stay);
 void stop_forked(void);
 /* In the child of a fork: the parent may have been asked to stop already, the child has not. */
 void phase_forked(void);
@@ -158,8 +167,16 @@ void begun_filter_failed(bool noted);
 bool begun_filtered(void); /* it has one: what the program does not call itself may end it */
 int begun_refuse(void); /* before the threads are stopped: 0, or -errno: filters of its own */
 
-/* ---- traced.c ---- */
-int traced_refuse(void); /* before the threads are stopped: 0, or -errno: a process of the job traces this one */
+/* ---- traced.c: a process that another one of the job traces ---- */
+int traced_await(uint64_t limit_ns); /* before the threads are stopped: its tracer has let go of them. 0 or -errno, with fermata_fail */
+/* In our handler: the thread stands here until its tracer has it again. False: it is no hold. */
+bool traced_hold(siginfo_t *info, ucontext_t *frame);
+int traced_deep(void);	  /* a thread that is held where it cannot be stopped; 0: none is */
+void traced_forked(void);
+
+/* ---- tracer.c: a process that traces others of the job ---- */
+int tracer_let_go(void);	/* SUSPEND, stopped: 0 or -errno, with fermata_fail */
+void tracer_take_again(void); /* RESUME, before the threads are released */
 
 /* ---- wrap_exit.c ---- */
 void exit_foretold(bool ends); /* the process will end without a word, or does not after all */
@@ -186,6 +203,7 @@ void limits_restarted(void); /* what wants those of `fermata restart` is done */
 /* ---- pending.c: signals that wait for the process or a thread of it ---- */
 /* The signals of line @name ("ShdPnd", "SigPnd", "SigBlk") of thread @tid's status (0: the caller's); 0 if it is gone. One thread at a time. */
 uint64_t pending_status(uint32_t tid, const char *name);
+uint64_t pending_status_in(const char *path, const char *name); /* any thread's */
 int pending_record(void);    /* while stopped: takes them out */
 int pending_give_back(void); /* what it has taken */
 uint64_t pending_mask(void); /* bit N - 1: signal N waits for the process */

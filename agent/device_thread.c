@@ -15,6 +15,8 @@
  * the thread), and this before its number is free: no thread of the program is taken for one of these. Struck, it is for a moment a thread
  * with all signals blocked that ends, as the program's are.
  *
+ * Debuggers. It is born untraced: a debugger in the job would hold it, and could be given no other for it after a restart.
+ *
  * Signals. It is born with all of them blocked: one for the process goes to a thread of the program, or waits.
  *
  * fork: the child has none of them, and the table is emptied. exec and the process's end take them along, as the kernel does. libc does not
@@ -118,7 +120,7 @@ int device_thread_make(int (*fn)(void *), void *stack, int flags, void *arg, int
 		return -1;
 	}
 	raw_sigprocmask(SIG_SETMASK, &all, &old);
-	r = real.clone(thread_main, stack, flags, &start, parent_tid, tls, child_tid);
+	r = real.clone(thread_main, stack, flags | CLONE_UNTRACED, &start, parent_tid, tls, child_tid);
 	raw_sigprocmask(SIG_SETMASK, &old, NULL);
 	if (r < 0)
 		atomic_store(&start.entry->word, 0);

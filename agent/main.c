@@ -23,6 +23,7 @@
 #include "agent/device.h"
 #include "agent/libc.h"
 #include "agent/plugins.h"
+#include "agent/tracer.h"
 #include "agent/wrap.h"
 #include "base/fault.h"
 #include "base/fdpass.h"
@@ -132,12 +133,14 @@ static void fork_child(void)
 	agent.member = UINT32_MAX;
 	fdpass_job(agent.jobdir, (int)agent.pid);
 	stop_forked();
+	traced_forked();
 	exit_forked();
 	phase_forked();
 	wrap_timer_forked();
 	wrap_inotify_forked();
 	wrap_undo_forked();
 	wrap_mqueue_forked();
+	wrap_ptrace_forked();
 	drop_link();
 	fork_plugins(offsetof(struct fermata_plugin, fork_child));
 	if (!agent.active)

@@ -61,15 +61,12 @@ static int take_one(uint32_t tid, uint64_t set)
 	return 0;
 }
 
-uint64_t pending_status(uint32_t tid, const char *name)
+uint64_t pending_status_in(const char *path, const char *name)
 {
 	uint64_t v = 0;
-	char path[64];
 	const char *p;
 
-	if (tid)
-		fm_format(path, sizeof(path), "/proc/self/task/%u/status", tid);
-	if (raw_read_file(tid ? path : "/proc/thread-self/status", status, sizeof(status)) < 0)
+	if (raw_read_file(path, status, sizeof(status)) < 0)
 		return 0;
 	p = strstr(status, name);
 	if (!p)
@@ -79,6 +76,14 @@ uint64_t pending_status(uint32_t tid, const char *name)
 	for (; (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'f'); p++)
 		v = v << 4 | (uint64_t)(*p <= '9' ? *p - '0' : *p - 'a' + 10);
 	return v;
+}
+
+uint64_t pending_status(uint32_t tid, const char *name)
+{
+	char path[64];
+
+	fm_format(path, sizeof(path), "/proc/self/task/%u/status", tid);
+	return pending_status_in(tid ? path : "/proc/thread-self/status", name);
 }
 
 /* The signals of line @name of thread @tid (0: the caller) but for ours. */

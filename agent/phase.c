@@ -61,7 +61,11 @@ void fermata_waits(const char *fmt, ...)
 /* In the watch thread. A process whose last thread has ended without an end of the process is let go: only we held it, or the device. */
 static int stop_threads(void)
 {
-	int r = stop_all(agent.timeout_ms / 4 * 3); /* so that we name the thread before the coordinator names us */
+	const uint32_t patience = agent.timeout_ms / 4 * 3; /* so that we name the thread before the coordinator names us */
+	int r = traced_await(raw_now_ns() + (uint64_t)patience * 1000000u);
+
+	if (!r)
+		r = stop_all(patience);
 
 	if (r < 0)
 		return fermata_fail(r, "the threads of process %u do not stop (errno %d)", agent.pid, -r);
@@ -77,7 +81,7 @@ static int suspend(struct msg_phase_done *done)
 	if (r < 0)
 		return fermata_fail(r, "cannot list the children of process %u (errno %d)", agent.pid, -r);
 	done->children = (uint32_t)r < CHILDREN_MAX ? (uint32_t)r : CHILDREN_MAX;
-	return 0;
+	return tracer_let_go();
 }
 
 void phase_forked(void)
@@ -134,6 +138,7 @@ static void resume(const struct msg_phase *m)
 	sysv_end();
 	records_free();
 	names_clear();
+	tracer_take_again();
 	stopped = false;
 	stop_release();
 }
@@ -197,6 +202,7 @@ static void restart_done(void)
 	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
 		if ((*p)->watched)
 			(*p)->watched();
+	tracer_take_again();
 	if (pause) /* to this thread, which so does not come past here before the process is told to go on */
 		RAW3(SYS_tgkill, agent.pid, raw_gettid(), SIGSTOP);
 	stopped = false;
@@ -300,8 +306,7 @@ static int take_idle(const struct msg_phase *m, int status)
 		status = wrap_mqueue_refuse();
 	if (!status)
 		status = begun_refuse();
-	if (!status)
-		status = traced_refuse();
+	agent.attempt = m->attempt;
 	if (!status)
 		status = stop_threads();
 	if (!status) {

@@ -3,8 +3,9 @@
  * Stopping and releasing the program's threads. Owns our signal, and the epoch of the stop in force. (The threads' slots: stop_table.c; where they sleep: stop_lend.c.)
  *
  * The watch thread queues our signal to each thread with the number of its slot and of this stop (epoch) as the value. The handler
- * runs with all signals blocked, libc's own too, and does one of four things:
+ * runs with all signals blocked, libc's own too, and does one of five things:
  *
+ *   - it is not the watch thread's but a tracer's: the thread stands, and takes what follows by itself (traced.c);
  *   - the epoch is not the present one (a late signal of an attempt that was given up): return, the interrupted call goes on;
  *   - the thread is between fermata_enter and fermata_leave: note the value, return; leave sends it again to itself;
  *   - the thread is in the vdso (vdso.c), or about to note what it has done (arch/x86_64/semop.h): ASKED -> AGAIN, return; it is asked again when that is seen;
@@ -47,6 +48,7 @@
 #include "agent/stop_lend.h"
 #include "agent/stop_setxid.h"
 #include "agent/stop_table.h"
+#include "agent/tracer.h"
 #include "agent/wrap.h"
 #include "base/fault.h"
 
@@ -59,6 +61,7 @@ static struct {
 	_Atomic uint32_t arrived; /* after a restart */
 	uint32_t epoch;
 	bool no_signals;	  /* in this attempt: the user has as many in queues as the limit lets be */
+	int deep;		  /* a thread that is held where it cannot be stopped (traced.c) */
 } stop;
 
 static void wake(_Atomic uint32_t *word)
@@ -77,12 +80,44 @@ static void count_event(void)
 	wake(&stop.events);
 }
 
+/* Takes the slot and stands in it. False: it is another's. */
+static bool stand(struct stop_thread *t, uint32_t epoch, ucontext_t *context, struct stop_stay *stay)
+{
+	bool restarted;
+
+	if (!stop_slot_move(t, epoch, STOP_ASKED, STOP_ENTERED))
+		return false;
+	stop_record(t, context);
+	stay->note = *t;
+	restarted = arch_context_save(&t->record.context);
+	if (!restarted) {
+		stop_slot_set(t, STOP_STOPPED);
+		count_event();
+	} else {
+		pending_restart((uint32_t)stay->note.tid);
+		atomic_fetch_add(&stop.arrived, 1);
+		wake(&stop.arrived);
+	}
+	lend_wait(&stop.in_force, epoch);
+	stop_drop_rights();
+	stay->restarted |= restarted;
+	return true;
+}
+
+bool stop_stay(const siginfo_t *info, ucontext_t *context, struct stop_stay *stay)
+{
+	uint64_t value = (uint64_t)info->si_value.sival_ptr;
+	uint32_t epoch = (uint32_t)(value >> 32);
+
+	return info->si_code == SI_QUEUE && epoch && epoch_in_force() == epoch && stand(stop_slot_at((uint32_t)value), epoch, context, stay);
+}
+
 static void handler(int sig, siginfo_t *info, void *context)
 {
 	uint64_t value = (uint64_t)info->si_value.sival_ptr;
 	uint32_t epoch = (uint32_t)(value >> 32), slot = (uint32_t)value;
-	struct stop_thread *t, note = { .call = -1 };
-	bool restarted;
+	struct stop_stay stay = { .note.call = -1 };
+	struct stop_thread *t;
 
 	if (unlikely(sig == LIBC_SIGNAL_SETXID)) {
 		if (info->si_code != SI_QUEUE) {
@@ -91,8 +126,10 @@ static void handler(int sig, siginfo_t *info, void *context)
 		}
 		stop_setxid_taken();
 	}
+	if (unlikely(traced_hold(info, context)))
+		return;
 	if (info->si_code != SI_QUEUE || !epoch || epoch_in_force() != epoch) {
-		call_continue(context, &note, false);
+		call_continue(context, &stay.note, false);
 		return;
 	}
 	if (fermata_thread.depth) {
@@ -108,24 +145,8 @@ static void handler(int sig, siginfo_t *info, void *context)
 			count_event();
 		return;
 	}
-	if (!stop_slot_move(t, epoch, STOP_ASKED, STOP_ENTERED)) {
-		call_continue(context, &note, false);
-		return;
-	}
-	stop_record(t, context);
-	note = *t;
-	restarted = arch_context_save(&t->record.context);
-	if (!restarted) {
-		stop_slot_set(t, STOP_STOPPED);
-		count_event();
-	} else {
-		pending_restart((uint32_t)note.tid);
-		atomic_fetch_add(&stop.arrived, 1);
-		wake(&stop.arrived);
-	}
-	lend_wait(&stop.in_force, epoch);
-	stop_drop_rights();
-	call_continue(context, &note, restarted);
+	stand(t, epoch, context, &stay);
+	call_continue(context, &stay.note, stay.restarted);
 }
 
 static int ask(int tid, uint32_t slot, uint32_t epoch, int sig)
@@ -244,7 +265,7 @@ static int attempt(uint64_t limit)
 	struct timespec nap = { 0, 2000000 };
 	bool quiet = false;
 
-	stop.epoch = stop.epoch < UINT32_MAX ? stop.epoch + 1 : 1;
+	stop.epoch = stop.epoch + 1 < TRACER_HOLD ? stop.epoch + 1 : 1;
 	stop_table_clear();
 	stop.no_signals = false;
 	stop.events = stop.arrived = 0;
@@ -258,6 +279,9 @@ static int attempt(uint64_t limit)
 			return r;
 		if (!pass.asked && !pass.waiting)
 			return libc_probe() ? 0 : -EAGAIN;
+		stop.deep = traced_deep();
+		if (stop.deep)
+			return -EBUSY;
 		if (raw_now_ns() > limit)
 			return -EAGAIN;
 		quiet = raw_futex((uint32_t *)&stop.events, FUTEX_WAIT_PRIVATE, seen, &nap, 0) == -ETIMEDOUT;
@@ -300,8 +324,10 @@ int stop_all(uint32_t timeout_ms)
 	}
 	if (r == -EAGAIN)
 		name_the_missing();
+	if (r == -EBUSY)
+		r = fermata_fail(-EBUSY, "thread %d, which is traced, stands where it cannot be stopped, inside of a call", stop.deep);
 	give_up();
-	return r == -EAGAIN ? -ETIMEDOUT : r;
+	return r == -EAGAIN ? -ETIMEDOUT : r == -EBUSY ? -EAGAIN : r;
 }
 
 int stop_lend(int tid, int (*fn)(void *), void *arg)

@@ -4,7 +4,7 @@
  * id, for what only that thread can do: take its own signals. Where no address of a function may be on the stack of a program's handler for
  * long, as its signal stack may be small: what runs there is small.
  *
- * Owns the loan under way (there is one at a time), and the turn: the futex of the sleepers, which counts what they have to look at. Who waits reads the turn, then looks, then sleeps on what he has
+ * Owns the loan under way (there is one at a time: @lock; the checkpoint thread runs before the loan that has made it is answered to the watch thread), and the turn: the futex of the sleepers, which counts what they have to look at. Who waits reads the turn, then looks, then sleeps on what he has
  * read; whoever changes something changes the turn after that, then wakes. So nobody sleeps over a change that came after his look, and no two changes look alike.
  *
  * A loan's ticket says for whom it is, and who takes it runs it. It has a number: a thread that has read one and is held up finds another there when it goes on, and may not
@@ -14,11 +14,13 @@
 
 #include <linux/futex.h>
 
+#include "base/lock.h"
 #include "base/sys.h"
 
 #define LENT_PENDING 1
 
 static struct {
+	struct lock lock; /* of those who ask for loans */
 	int (*fn)(void *);
 	void *arg;
 	uint32_t number;
@@ -66,6 +68,9 @@ void lend_end(_Atomic uint32_t *word)
 
 int lend_run(int tid, int (*fn)(void *), void *arg)
 {
+	int r;
+
+	lock_acquire(&loan.lock);
 	loan.fn = fn;
 	loan.arg = arg;
 	loan.number = loan.number < UINT32_MAX ? loan.number + 1 : 1;
@@ -74,5 +79,7 @@ int lend_run(int tid, int (*fn)(void *), void *arg)
 	wake(tid ? INT32_MAX : 1);
 	while (atomic_load(&loan.lent) == LENT_PENDING)
 		raw_futex((uint32_t *)&loan.lent, FUTEX_WAIT_PRIVATE, LENT_PENDING, NULL, 0);
-	return atomic_load(&loan.lent);
+	r = atomic_load(&loan.lent);
+	lock_release(&loan.lock);
+	return r;
 }

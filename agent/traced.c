@@ -1,15 +1,30 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A process that another one of the job traces, gdb or strace: neither knows of the other what a checkpoint would have to make again, and each signal that stops a thread is shown to the
- * tracer first, who may hold the thread there. So such a process is not even stopped; the refusal names both. A debugger from outside of the job is its user's own affair. No state.
+ * A process that another one of the job traces, gdb. What both do at a checkpoint, and in what order, is told in tracer.c.
+ *
+ * Until its tracer has let go, no thread is sent our signal, which the tracer would be shown. Then each stands in our handler, in traced_hold(), before anything of the program has run: it takes our signal by
+ * sigtimedwait there, so is asked to stop, and goes on, as often as attempts need, and its tracer says when it has it again. All that it was given is in the signal: by whom, for which attempt, and the
+ * signal mask that it had, which is the frame's again.
+ *
+ * Held for an attempt that is over (it waits for its tracer) is not held for the next: where SUSPEND overtakes the tracer, it waits for that, too. A thread that is held inside of a wrapper, or of
+ * the vdso, cannot be stopped: the attempt fails, and another one finds it elsewhere, unless it is there that its debugger has it stand.
+ *
+ * A tracer that dies while it holds: the kernel would have let go of the thread, or killed it (PTRACE_O_EXITKILL): so it does here.
+ *
+ * A debugger from outside of the job is its user's own affair: its process is asked to stop as any other.
+ *
+ * Owns the list of held threads, whose entries are on their stacks; lock: @lock, taken with all signals blocked, or in the watch thread.
  *
  * Sources: proc(5), TracerPid; ptrace(2), signal-delivery-stop.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 
 #include "agent/agent.h"
+#include "agent/arch/x86_64/semop.h"
+#include "agent/tracer.h"
 #include "base/begun.h"
 
 #define AGENT_NAME "/libfermata.so"
@@ -38,19 +53,178 @@ static bool has_agent(const char *path)
 	return found;
 }
 
-int traced_refuse(void)
+struct held {
+	int tid;
+	uint32_t attempt;
+	bool spent; /* its stop is over: it waits for its tracer */
+	struct held *next;
+};
+
+static struct {
+	struct lock lock;
+	struct held *first;
+	_Atomic int deep; /* a held thread that was asked and could not be stopped */
+} held;
+
+void traced_forked(void)
+{
+	held.lock = (struct lock){ 0 };
+	held.first = NULL;
+}
+
+int traced_deep(void)
+{
+	return atomic_exchange(&held.deep, 0);
+}
+
+static void held_enter(struct held *h)
+{
+	lock_acquire(&held.lock);
+	h->next = held.first;
+	held.first = h;
+	lock_release(&held.lock);
+}
+
+static void held_leave(struct held *h)
+{
+	struct held **at = &held.first;
+
+	lock_acquire(&held.lock);
+	while (*at != h)
+		at = &(*at)->next;
+	*at = h->next;
+	lock_release(&held.lock);
+}
+
+/* Some thread is held, but not for this attempt. */
+static bool others_held(void)
+{
+	const struct held *h;
+
+	lock_acquire(&held.lock);
+	for (h = held.first; h && h->attempt == agent.attempt && !h->spent; h = h->next)
+		;
+	lock_release(&held.lock);
+	return h != NULL;
+}
+
+struct tracer {
+	uint32_t pid, stranger; /* of the job: 0: none; and one that is not */
+};
+
+static int ask_task(const char *name, void *arg)
+{
+	struct tracer *t = arg;
+	char path[64];
+	uint64_t pid;
+
+	fm_format(path, sizeof(path), "/proc/self/task/%s/status", name);
+	pid = begun_number(path, "\nTracerPid:");
+	if (!pid || pid == UINT64_MAX || pid == t->stranger)
+		return 0;
+	fm_format(path, sizeof(path), "/proc/%u/maps", (uint32_t)pid);
+	if (pid == t->pid || has_agent(path)) {
+		t->pid = (uint32_t)pid;
+		return 1;
+	}
+	t->stranger = (uint32_t)pid;
+	return 0;
+}
+
+/* A thread that is traced shows in the leader's status, too: debuggers trace all, and who is traced once is asked for once more. */
+static bool may_be_traced(void)
 {
 	uint64_t tracer = begun_number("/proc/self/status", "\nTracerPid:");
+
+	return (tracer && tracer != UINT64_MAX) || held.first;
+}
+
+static int name_tracer(uint32_t pid)
+{
 	char path[64], name[32] = "";
 
-	if (!tracer || tracer == UINT64_MAX)
-		return 0;
-	fm_format(path, sizeof(path), "/proc/%u/maps", (uint32_t)tracer);
-	if (!has_agent(path))
-		return 0;
-	fm_format(path, sizeof(path), "/proc/%u/comm", (uint32_t)tracer);
+	fm_format(path, sizeof(path), "/proc/%u/comm", pid);
 	if (raw_read_file(path, name, sizeof(name)) > 0)
 		name[strcspn(name, "\n")] = 0;
-	return fermata_fail(-EOPNOTSUPP, "process %u is traced by process %u (%s), which is of the job, too: a checkpoint can be taken when it has let go, or of the program without it",
-			    agent.pid, (uint32_t)tracer, name);
+	return fermata_fail(-ETIMEDOUT, "process %u is traced by process %u (%s), which does not let go of it: it has to be of this job, and to answer", agent.pid, pid, name);
+}
+
+/* The attempt has failed meanwhile, or the link is gone. */
+static bool is_over(void)
+{
+	struct pollfd p = { .fd = agent.link.fd, .events = POLLIN };
+
+	return RAW3(SYS_poll, &p, 1, 1) != 0;
+}
+
+int traced_await(uint64_t limit)
+{
+	struct tracer t = { 0 };
+
+	traced_deep();
+	if (!may_be_traced())
+		return 0;
+	while (raw_dir_each("/proc/self/task", ask_task, &t) > 0 || others_held()) {
+		if (is_over())
+			return fermata_fail(-ECANCELED, "process %u has not been let go by its tracer in time", agent.pid);
+		if (raw_now_ns() > limit)
+			return name_tracer(t.pid);
+	}
+	return 0;
+}
+
+static bool is_of(const siginfo_t *info, uint32_t what)
+{
+	return info->si_code == SI_QUEUE && (uint64_t)info->si_value.sival_ptr >> 32 == what;
+}
+
+/* The next of our signals, which are blocked here; false: none for a while. */
+static bool take(siginfo_t *ret)
+{
+	const struct timespec wait = { 0, 100000000 };
+	const uint64_t ours = 1ull << (agent.signal - 1);
+
+	return RAW4(SYS_rt_sigtimedwait, &ours, ret, &wait, RAW_SIGSET_SIZE) > 0;
+}
+
+static void die_with_tracer(void)
+{
+	RAW2(SYS_kill, agent.pid, SIGKILL);
+}
+
+static bool is_deep(const ucontext_t *frame)
+{
+	return fermata_thread.depth || vdso_holds((uint64_t)frame->uc_mcontext.gregs[REG_RIP]) || arch_semop_is_done(frame);
+}
+
+bool traced_hold(siginfo_t *info, ucontext_t *frame)
+{
+	const uint32_t attempt = (uint32_t)(uint64_t)info->si_value.sival_ptr;
+	const uint64_t mask = (uint32_t)info->si_errno | (uint64_t)info->si_uid << 32;
+	const int tracer = info->si_pid;
+	struct held me = { raw_gettid(), attempt & ~TRACER_KILLS, false, NULL };
+	struct stop_stay stay = { .note.call = -1 };
+
+	if (!is_of(info, TRACER_HOLD))
+		return false;
+	memcpy(&frame->uc_sigmask, &mask, sizeof(mask));
+	held_enter(&me);
+	for (;;) {
+		if (!take(info)) {
+			if (RAW2(SYS_kill, tracer, 0) != -ESRCH)
+				continue;
+			if (attempt & TRACER_KILLS)
+				die_with_tracer();
+			break;
+		}
+		if (is_of(info, TRACER_LET_GO))
+			break;
+		if (is_deep(frame))
+			atomic_store(&held.deep, me.tid);
+		else
+			me.spent |= stop_stay(info, frame, &stay);
+	}
+	held_leave(&me);
+	call_continue(frame, &stay.note, stay.restarted);
+	return true;
 }

@@ -16,6 +16,8 @@
 #include <sys/epoll.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/sem.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -102,6 +104,10 @@
 	X(int, pthread_join, (pthread_t, void **))                                                                 \
 	X(int, pthread_detach, (pthread_t))                                                                        \
 	X(void, pthread_exit, (void *))                                                                            \
+	/* a debugger and what it debugs (wrap_ptrace.c) */                                                         \
+	X(long, ptrace, (enum __ptrace_request, ...))                                                              \
+	X(pid_t, waitpid, (pid_t, int *, int))                                                                     \
+	X(pid_t, wait4, (pid_t, int *, int, struct rusage *))                                                      \
 	/* the connection lives through an exec (wrap_exec.c) */                                                   \
 	X(int, execve, (const char *, char *const *, char *const *))                                               \
 	X(int, execvpe, (const char *, char *const *, char *const *))                                              \

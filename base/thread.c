@@ -16,7 +16,7 @@ static int spawn(struct raw_thread *t, unsigned long flags, void *tls, void (*fn
 	uint64_t all = ~0ull, old;
 	long r;
 
-	flags |= CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_PARENT_SETTID |
+	flags |= CLONE_UNTRACED | CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_PARENT_SETTID |
 		 CLONE_CHILD_CLEARTID;
 	raw_sigprocmask(SIG_SETMASK, &all, &old); /* the new thread begins with our mask */
 	r = arch_thread_clone(flags, stack_top, &t->tid, &t->tid, tls, fn, arg);

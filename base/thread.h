@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A worker thread that libc does not know of: raw clone, every signal blocked, joined by the futex word that the kernel
- * clears. It shares its maker's thread pointer, so its function must not touch thread-local storage: no errno, no libc
+ * A worker thread that neither libc nor a debugger of the program knows of: raw clone, every signal blocked, joined by the futex word that the
+ * kernel clears. It shares its maker's thread pointer, so its function must not touch thread-local storage: no errno, no libc
  * call but mem* and str*, no fermata_enter.
  */
 #pragma once

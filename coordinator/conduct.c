@@ -125,7 +125,7 @@ static void conduct_send_phase(struct member *m, uint32_t phase, uint32_t round,
 {
 	struct coordinator *c = m->conn->c;
 	struct msg_phase p = { .phase = phase, .round = round, .checkpoint = c->store.next, .reason = reason,
-			       .files = c->files, .external = c->external, .text = c->text };
+			       .files = c->files, .external = c->external, .text = c->text, .attempt = c->attempt };
 
 	if (phase == PHASE_WRITE) {
 		if (c->host_count > 1)

@@ -51,6 +51,7 @@ bool conduct_attempt(struct coordinator *c)
 	c->text = text_of(flags, text_parse(c->options->text));
 	c->flags = flags;
 	c->attempts++;
+	c->attempt++;
 	c->started_ns = raw_now_ns();
 	c->foreign_since_ns = 0;
 	c->last.processes = (uint32_t)c->member_count;

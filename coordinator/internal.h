@@ -224,7 +224,7 @@ struct coordinator {
 
 	enum state state;
 	size_t missing; /* members that have not done the phase */
-	uint32_t round, suspend_round, retries;
+	uint32_t round, suspend_round, attempt, retries;
 	uint32_t attempts, interval_attempts, interval_failures; /* the last: of the interval's checkpoints, in a row */
 	uint64_t state_since_ns, started_ns, foreign_since_ns;
 	uint64_t phase_ns[STATE_COUNT]; /* of the checkpoint under way, or of the restart: what each state took */

@@ -143,6 +143,7 @@ struct msg_phase {
 	uint32_t files;	     /* enum msg_files: of this checkpoint */
 	uint32_t external;   /* enum msg_external: likewise */
 	uint32_t text;	     /* enum msg_text: likewise; an older coordinator's ends in front of it */
+	uint32_t attempt;    /* the same for all members from SUSPEND to RESUME, never used before by this coordinator; 0: an older one's */
 };
 
 struct msg_phase_done {
@@ -253,7 +254,7 @@ _Static_assert(sizeof(struct msg_auth_challenge) == 64, "wire format");
 _Static_assert(sizeof(struct msg_error) == 8, "wire format");
 _Static_assert(sizeof(struct msg_register) == 368, "wire format");
 _Static_assert(sizeof(struct msg_welcome) == 112, "wire format");
-_Static_assert(sizeof(struct msg_phase) == 604, "wire format");
+_Static_assert(sizeof(struct msg_phase) == 608, "wire format");
 _Static_assert(sizeof(struct msg_phase_done) == 64, "wire format");
 _Static_assert(sizeof(struct msg_names) == 8, "wire format");
 _Static_assert(sizeof(struct msg_name) == 8, "wire format");

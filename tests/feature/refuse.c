@@ -180,7 +180,7 @@ static int filtered_child(void)
 	return 0;
 }
 
-/* A child that we trace as a debugger would. */
+/* A child that we trace as strace would. */
 static int traced_child(void)
 {
 	helper = fork();
@@ -189,7 +189,7 @@ static int traced_child(void)
 		for (;;)
 			pause();
 	CHECK(ptrace(PTRACE_SEIZE, helper, NULL, NULL) == 0);
-	snprintf(what, sizeof(what), "process %d is traced by process %d", helper, getpid());
+	snprintf(what, sizeof(what), "process %d traces process %d", getpid(), helper);
 	return 0;
 }
 

@@ -47,11 +47,85 @@ static int work(int n) { int sum = 0; for (int i = 0; i < 20000; i++) sum = (sum
 int main(int argc, char **argv) { long total = 0; for (int n = 0; n < atoi(argv[1]); n++) total += work(n); printf("total %ld\n", total); return 0; }
 '''
 
+# Each thread meets a breakpoint; a variable is watched by the processor; a signal is passed on; then line by line to the end.
+THREADS = r'''
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+static volatile int watched;
+static volatile long taken;
+static void on_signal(int sig) { taken += sig; }
+static int work(int n) { int sum = 0; for (int i = 0; i < 20000; i++) sum = (sum * 31 + i * n) % 10007; return sum; }
+static void *run(void *arg) { long sum = 0; for (int n = 0; n < 400; n++) sum += work(n); *(long *)arg = sum; return 0; }
+int main(void) {
+    pthread_t threads[3]; long sums[3], total = 0;
+    signal(SIGUSR1, on_signal);
+    for (int i = 0; i < 3; i++) pthread_create(&threads[i], 0, run, &sums[i]);
+    for (int i = 0; i < 3; i++) { pthread_join(threads[i], 0); total += sums[i]; }
+    for (int i = 0; i < 100; i++) { watched = i; raise(SIGUSR1); total += work(i); }
+    printf("total %ld taken %ld\n", total, taken);
+    return 0;
+}
+'''
+COMMANDS = r'''
+set debuginfod enabled off
+set disable-randomization off
+handle SIGUSR1 nostop noprint pass
+break work if n % 20 == 19
+commands
+silent
+set $met = $met + 1
+continue
+end
+set $met = 0
+tbreak 15
+run
+printf "met %d\n", $met
+delete
+watch watched if watched % 10 == 0
+commands
+silent
+printf "watched %d, taken %d\n", watched, taken
+continue
+end
+tbreak 16
+continue
+next
+next
+continue
+'''
+
+# gdb at its prompt, in a terminal.
+PROMPT = r'''
+export TERM=screen
+t() { tmux -S "$SOCKETS/t" -f /dev/null "$@"; }
+shows() { for ((n = 0; n < 1500; n++)); do t capture-pane -p -t s | grep -q -- "$1" && return; sleep 0.02; done; echo "gdb does not show $1"; t capture-pane -p -t s; exit 1; }
+type() { t send-keys -t s "$1" Enter; shows "$2"; }
+t new-session -d -s s -x 120 -y 50 'gdb -nx -q -ex "set debuginfod enabled off" -ex "set pagination off" ./loop'
+shows '^(gdb)'
+type 'break work if n == 50' 'Breakpoint 1 at'
+type 'run 200' 'Breakpoint 1, work'
+for ((line = 1; line <= 20; line++)); do type "printf \"step $line of %d\\n\", n" "^step $line of 50"; t send-keys -t s stepi Enter; done
+type 'delete 1' '(gdb) delete 1'
+type 'tbreak work if n == 150' 'Temporary breakpoint 2 at'
+type 'continue' 'Temporary breakpoint 2, work'
+type 'print $_siginfo.si_signo' ' = 5'
+type 'set var n = 0' 'n = 0'
+type 'continue' 'exited normally'
+t capture-pane -p -t s | grep '^total'
+t kill-server
+'''
+
+BEGINS = 'is beginning, or ending'  # what gdb has begun, while gdb reads its symbols: longer than a checkpoint tries
+
 PROGRAMS = [
     Recipe('tmux-vim-top', TMUX, needs=['tmux', 'vim', 'top'], inputs={'text': 'first\n'}, files=['text']),
     Recipe('gdb', 'gdb -nx -batch -x commands ./loop 2>&1 | grep -v "^\\[\\|^Using host\\|process "', needs=['gdb', 'gcc'], inputs={
         'loop.c': LOOP, 'commands': 'set debuginfod enabled off\nset disable-randomization off\nbreak work if n % 300 == 299\ncommands\nsilent\nprintf "at %d\\n", n\ncontinue\nend\nrun 3000\n'},
-        prepare='gcc -g -O1 -fno-inline loop.c -o loop', refused='is traced by process|is held by a debugger'),
+        prepare='gcc -g -O1 -fno-inline loop.c -o loop', passing=BEGINS),
+    Recipe('gdb-threads', 'gdb -nx -batch -x commands ./threads 2>&1 | tee all | grep "^met\\|^watched\\|^total"', needs=['gdb', 'gcc'], inputs={'threads.c': THREADS, 'commands': COMMANDS},
+           prepare='gcc -g -O0 -pthread threads.c -o threads', passing=BEGINS),
+    Recipe('gdb-prompt', PROMPT, needs=['gdb', 'gcc', 'tmux'], inputs={'loop.c': LOOP}, prepare='gcc -g -O1 -fno-inline loop.c -o loop', passing=BEGINS),
     # Each refusal takes a second (coordinator/conduct_silent.c).
     Recipe('valgrind', 'valgrind -q --error-exitcode=9 ./loop 30000', needs=['valgrind', 'gcc'], inputs={'loop.c': LOOP}, prepare='gcc -g -O1 loop.c -o loop', refused='runs under valgrind'),
 ]

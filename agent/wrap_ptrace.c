@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * ptrace, and the two calls by which debuggers wait. Owns the notes of what the kernel does not tell of a traced thread: its options, whether it was seized, how it was let run last. A thread
+ * that is traced because its maker is inherits them when its tracer asks for its number. Notes of threads that have ended stay until their number is noted again; when all
+ * are taken, the oldest goes.
+ *
+ * And the events of stops that a checkpoint had to make again: their kind comes from here, when the tracer is told of them, and their message.
+ *
+ * Notes change between fermata_enter and fermata_leave, so the checkpoint finds them whole; a lock keeps several tracing threads apart, of whom only one may be.
+ *
+ * The agent's own thread in a traced process is born untraced, and who attaches to all that /proc lists is told that it is gone.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#include "agent/agent.h"
+#include "agent/tracer.h"
+#include "agent/wrap.h"
+
+#define NOTES 4096u
+#define EVENTS 64u
+
+static struct {
+	struct lock lock;
+	int tracer;
+	uint32_t made, events_left; /* notes so far; events in use */
+	struct ptrace_note notes[NOTES];
+	struct ptrace_event events[EVENTS];
+} traced;
+
+int ptrace_tracer(void)
+{
+	return traced.tracer;
+}
+
+void wrap_ptrace_forked(void)
+{
+	if (traced.tracer)
+		memset(&traced, 0, sizeof(traced));
+}
+
+static struct ptrace_note *find(int tid)
+{
+	for (uint32_t i = 0; i < NOTES && i < traced.made; i++)
+		if (traced.notes[i].tid == tid)
+			return &traced.notes[i];
+	return NULL;
+}
+
+static struct ptrace_note *find_or_make(int tid)
+{
+	struct ptrace_note *n = find(tid);
+
+	if (n)
+		return n;
+	n = &traced.notes[traced.made++ % NOTES];
+	*n = (struct ptrace_note){ .tid = tid, .resumed = PTRACE_CONT };
+	return n;
+}
+
+void ptrace_note_of(int tid, struct ptrace_note *ret)
+{
+	const struct ptrace_note *n = find(tid);
+
+	*ret = n ? *n : (struct ptrace_note){ .tid = tid, .resumed = PTRACE_CONT };
+}
+
+static struct ptrace_event *event_of(int tid)
+{
+	for (uint32_t i = 0; traced.events_left && i < EVENTS; i++)
+		if (traced.events[i].tid == tid)
+			return &traced.events[i];
+	return NULL;
+}
+
+static void event_forget(int tid)
+{
+	struct ptrace_event *e = event_of(tid);
+
+	if (!e)
+		return;
+	e->tid = 0;
+	traced.events_left--;
+}
+
+void ptrace_event_keep(const struct tracee *t)
+{
+	event_forget(t->tid);
+	for (uint32_t i = 0; i < EVENTS; i++)
+		if (!traced.events[i].tid) {
+			traced.events[i] = (struct ptrace_event){ t->tid, t->unread, t->event, t->message };
+			traced.events_left++;
+			return;
+		}
+}
+
+/* The kind of the event that @tid's stop, of which the caller was just told, once was. */
+static int told(int tid, int status)
+{
+	struct ptrace_event *e;
+
+	if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGTRAP || status >> 16)
+		return status;
+	fermata_enter();
+	lock_acquire(&traced.lock);
+	e = event_of(tid);
+	if (e && e->unread) {
+		status |= (int)(e->event << 16);
+		e->unread = false;
+	}
+	lock_release(&traced.lock);
+	fermata_leave();
+	return status;
+}
+
+static void note_attached(int tid, bool seized, uint32_t options)
+{
+	struct ptrace_note *n = find_or_make(tid);
+
+	n->seized = seized;
+	n->options = options;
+	n->resumed = PTRACE_CONT;
+}
+
+static void note_born(int maker, unsigned long tid)
+{
+	struct ptrace_note *n;
+
+	if (!tid || tid > INT32_MAX)
+		return;
+	n = find(maker);
+	if (n)
+		note_attached((int)tid, n->seized, n->options);
+}
+
+static void note_done(int request, int tid, void *data)
+{
+	switch (request) {
+	case PTRACE_ATTACH:
+		note_attached(tid, false, 0);
+		break;
+	case PTRACE_SEIZE:
+		note_attached(tid, true, (uint32_t)(uintptr_t)data);
+		break;
+	case PTRACE_SETOPTIONS:
+		find_or_make(tid)->options = (uint32_t)(uintptr_t)data;
+		break;
+	case PTRACE_GETEVENTMSG:
+		note_born(tid, *(unsigned long *)data);
+		break;
+	case PTRACE_CONT:
+	case PTRACE_SYSCALL:
+	case PTRACE_SINGLESTEP:
+	case PTRACE_SINGLEBLOCK:
+	case PTRACE_SYSEMU:
+	case PTRACE_SYSEMU_SINGLESTEP:
+	case PTRACE_LISTEN:
+		find_or_make(tid)->resumed = request;
+		/* fall through */
+	case PTRACE_DETACH:
+		event_forget(tid);
+		break;
+	}
+}
+
+static bool is_noted(int request)
+{
+	switch (request) {
+	case PTRACE_ATTACH:
+	case PTRACE_SEIZE:
+	case PTRACE_SETOPTIONS:
+	case PTRACE_GETEVENTMSG:
+	case PTRACE_CONT:
+	case PTRACE_SYSCALL:
+	case PTRACE_SINGLESTEP:
+	case PTRACE_SINGLEBLOCK:
+	case PTRACE_SYSEMU:
+	case PTRACE_SYSEMU_SINGLESTEP:
+	case PTRACE_LISTEN:
+	case PTRACE_DETACH:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool is_agent(int request, int tid)
+{
+	char path[64], name[32];
+
+	if (request != PTRACE_ATTACH && request != PTRACE_SEIZE)
+		return false;
+	fm_format(path, sizeof(path), "/proc/%d/comm", tid);
+	return raw_read_file(path, name, sizeof(name)) > 0 && !strcmp(name, TRACER_AGENT_NAME "\n");
+}
+
+static long noted(int request, int tid, void *addr, void *data)
+{
+	struct ptrace_event *e;
+	long r;
+
+	fermata_enter();
+	lock_acquire(&traced.lock);
+	if (traced.tracer && traced.tracer != raw_gettid())
+		traced.tracer = -1;
+	else
+		traced.tracer = raw_gettid();
+	e = request == PTRACE_GETEVENTMSG ? event_of(tid) : NULL;
+	if (e) {
+		*(unsigned long *)data = e->message;
+		r = 0;
+	} else {
+		r = real.ptrace((enum __ptrace_request)request, tid, addr, data);
+	}
+	if (r >= 0)
+		note_done(request, tid, data);
+	lock_release(&traced.lock);
+	fermata_leave();
+	return r;
+}
+
+EXPORT long ptrace(enum __ptrace_request request, ...)
+{
+	void *addr, *data;
+	va_list ap;
+	int tid;
+
+	va_start(ap, request);
+	tid = va_arg(ap, int);
+	addr = va_arg(ap, void *);
+	data = va_arg(ap, void *);
+	va_end(ap);
+	WRAP_READY(ptrace);
+	if (!agent.active || !is_noted((int)request))
+		return real.ptrace(request, tid, addr, data);
+	if (is_agent((int)request, tid)) {
+		errno = ESRCH;
+		return -1;
+	}
+	return noted((int)request, tid, addr, data);
+}
+
+EXPORT pid_t waitpid(pid_t pid, int *status, int options)
+{
+	pid_t r;
+
+	WRAP_READY(waitpid);
+	r = real.waitpid(pid, status, options);
+	if (unlikely(traced.events_left) && r > 0 && status)
+		*status = told(r, *status);
+	return r;
+}
+
+EXPORT pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage)
+{
+	pid_t r;
+
+	WRAP_READY(wait4);
+	r = real.wait4(pid, status, options, usage);
+	if (unlikely(traced.events_left) && r > 0 && status)
+		*status = told(r, *status);
+	return r;
+}
