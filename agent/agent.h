@@ -236,7 +236,6 @@ long wrap_map_syscall(long nr, const long *args); /* SYS_mmap, SYS_munmap */
 
 /* ---- wrap_mqueue.c ---- */
 void wrap_mqueue_forked(void);
-int wrap_mqueue_refuse(void); /* 0, or -errno of a process that has a thread which cannot be stopped */
 
 /* ---- wrap_semaphore.c ---- */
 void wrap_undo_init(void);

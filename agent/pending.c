@@ -54,7 +54,7 @@ static int take_one(uint32_t tid, uint64_t set)
 	while (r == -EINTR);
 	if (r < 0)
 		return r == -EAGAIN ? 1 : r;
-	if (!tid)
+	if (!tid && r != agent.signal)
 		queue.mask |= 1ull << (r - 1);
 	if (!is_claimed(info))
 		queue.waiting[queue.count++].tid = tid;
@@ -86,7 +86,7 @@ uint64_t pending_status(uint32_t tid, const char *name)
 	return pending_status_in(tid ? path : "/proc/thread-self/status", name);
 }
 
-/* The signals of line @name of thread @tid (0: the caller) but for ours. */
+/* The signals of line @name of thread @tid (0: the caller) but for ours, which ask it to stop. (Ours of the process are of message queues: call_thread.c.) */
 static uint64_t mask_of(uint32_t tid, const char *name)
 {
 	return pending_status(tid, name) & ~(1ull << (agent.signal - 1));
@@ -98,7 +98,7 @@ static int take_process(uint64_t set)
 
 	while (!r)
 		r = take_one(0, set);
-	if (r == -E2BIG && !(mask_of(0, "ShdPnd") & set))
+	if (r == -E2BIG && !(pending_status(0, "ShdPnd") & set))
 		r = 0;
 	return r < 0 ? r : 0;
 }
@@ -174,7 +174,7 @@ int pending_record(void)
 
 	queue.count = 0;
 	queue.mask = 0;
-	r = take_process(mask_of(0, "ShdPnd"));
+	r = take_process(pending_status(0, "ShdPnd"));
 	for (uint32_t i = 0; !r && (t = stop_thread_at(i)); i++)
 		if (stop_slot_state(t) == STOP_STOPPED)
 			r = take_thread(t);

@@ -303,8 +303,6 @@ static int take_idle(const struct msg_phase *m, int status)
 	if (!status && m->phase != PHASE_SUSPEND)
 		status = fermata_fail(-EPROTO, "the coordinator asks for phase %u of a process that runs", m->phase);
 	if (!status)
-		status = wrap_mqueue_refuse();
-	if (!status)
 		status = begun_refuse();
 	agent.attempt = m->attempt;
 	if (!status)

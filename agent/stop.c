@@ -5,7 +5,7 @@
  * The watch thread queues our signal to each thread with the number of its slot and of this stop (epoch) as the value. The handler
  * runs with all signals blocked, libc's own too, and does one of five things:
  *
- *   - it is not the watch thread's but a tracer's: the thread stands, and takes what follows by itself (traced.c);
+ *   - it is not the watch thread's but a tracer's: the thread stands, and takes what follows by itself (traced.c); or a message queue's: it is handed on (call_thread.c);
  *   - the epoch is not the present one (a late signal of an attempt that was given up): return, the interrupted call goes on;
  *   - the thread is between fermata_enter and fermata_leave: note the value, return; leave sends it again to itself;
  *   - the thread is in the vdso (vdso.c), or about to note what it has done (arch/x86_64/semop.h): ASKED -> AGAIN, return; it is asked again when that is seen;
@@ -43,6 +43,7 @@
 
 #include "agent/arch/x86_64/context.h"
 #include "agent/arch/x86_64/semop.h"
+#include "agent/call_thread.h"
 #include "agent/device.h"
 #include "agent/libc.h"
 #include "agent/stop_lend.h"
@@ -128,6 +129,8 @@ static void handler(int sig, siginfo_t *info, void *context)
 	}
 	if (unlikely(traced_hold(info, context)))
 		return;
+	if (unlikely(info->si_code == SI_MESGQ))
+		call_thread_message_came(info);
 	if (info->si_code != SI_QUEUE || !epoch || epoch_in_force() != epoch) {
 		call_continue(context, &stay.note, false);
 		return;

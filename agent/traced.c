@@ -24,6 +24,7 @@
 
 #include "agent/agent.h"
 #include "agent/arch/x86_64/semop.h"
+#include "agent/call_thread.h"
 #include "agent/tracer.h"
 #include "base/begun.h"
 
@@ -219,6 +220,10 @@ bool traced_hold(siginfo_t *info, ucontext_t *frame)
 		}
 		if (is_of(info, TRACER_LET_GO))
 			break;
+		if (info->si_code == SI_MESGQ) {
+			call_thread_message_came(info);
+			continue;
+		}
 		if (is_deep(frame))
 			atomic_store(&held.deep, me.tid);
 		else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the kernel does not tell of POSIX message queues: the names of those that nobody has open, and what a notification (mq_notify) carries. The plugin asks for it (plugins/mqueue/).
- * SIGEV_THREAD makes a thread of libc's that has every signal blocked for good: it could not be stopped, so such a process is not asked to.
+ * SIGEV_THREAD is ours, as it is for timers (call_thread.c).
  *
  * Owns the two tables. A slot is taken and given back by compare and swap: a program may ask to be notified again in its signal handler.
  */
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "agent/agent.h"
+#include "agent/call_thread.h"
 #include "agent/wrap.h"
 
 #define NAMES 256u
@@ -29,7 +30,7 @@ static struct notified {
 } notified[NOTIFIED];
 
 static _Atomic uint32_t names_used; /* slots at or beyond it have never been taken */
-static _Atomic bool names_lost, by_thread;
+static _Atomic bool names_lost;
 
 static struct name *name_find(const char *text)
 {
@@ -107,13 +108,7 @@ void fermata_mqueue_notify_note(uint64_t ino, const struct fermata_mqueue_notify
 
 void wrap_mqueue_forked(void)
 {
-	by_thread = false;
 	memset(notified, 0, sizeof(notified));
-}
-
-int wrap_mqueue_refuse(void)
-{
-	return !by_thread ? 0 : fermata_fail(-EOPNOTSUPP, "process %u has been notified of messages by a thread (mq_notify with SIGEV_THREAD), which is not supported", agent.pid);
 }
 
 EXPORT mqd_t mq_open(const char *name, int flags, ...)
@@ -152,30 +147,47 @@ EXPORT int mq_unlink(const char *name)
 	return r;
 }
 
-static void note_notify(mqd_t fd, const struct sigevent *event)
+static void note_notify(uint64_t ino, const struct sigevent *event)
 {
 	struct fermata_mqueue_notify what = { event->sigev_notify, event->sigev_signo, (uint64_t)event->sigev_value.sival_ptr };
-	struct stat st;
 
-	if (RAW2(SYS_fstat, fd, &st) == 0)
-		fermata_mqueue_notify_note(st.st_ino, &what);
+	fermata_mqueue_notify_note(ino, &what);
+}
+
+/* 0 or -1 and errno. */
+static int notify_by_thread(mqd_t fd, uint64_t ino, const struct sigevent *event)
+{
+	struct sigevent made;
+	int r = call_thread_message(ino, event, &made);
+
+	if (r) {
+		errno = r;
+		return -1;
+	}
+	r = real.mq_notify(fd, &made);
+	if (r)
+		call_thread_message_failed(&made);
+	else
+		note_notify(ino, &made);
+	return r;
 }
 
 EXPORT int mq_notify(mqd_t fd, const struct sigevent *event)
 {
+	struct stat st;
 	int r;
 
 	WRAP_READY(mq_notify);
-	if (!agent.active || !event)
+	if (!agent.active || !event || RAW2(SYS_fstat, fd, &st) < 0)
 		return real.mq_notify(fd, event);
-	if (event->sigev_notify == SIGEV_THREAD) {
-		by_thread = true;
-		return real.mq_notify(fd, event);
-	}
 	fermata_enter();
-	r = real.mq_notify(fd, event);
-	if (!r)
-		note_notify(fd, event);
+	if (event->sigev_notify == SIGEV_THREAD) {
+		r = notify_by_thread(fd, st.st_ino, event);
+	} else {
+		r = real.mq_notify(fd, event);
+		if (!r)
+			note_notify(st.st_ino, event);
+	}
 	fermata_leave();
 	return r;
 }

@@ -2,7 +2,7 @@
 /*
  * What the kernel does not tell of a timer (timer_create): whether it was set to a moment or to a span, which are different times on a realtime clock that is another
  * host's after a restart; and which thread's own processor time it measures: a thread's clock is given to the kernel by the thread's id, which it
- * shows and which stays. Every timer_t is the kernel's number: those of SIGEV_THREAD are made by timer_thread.c, not by libc.
+ * shows and which stays. Every timer_t is the kernel's number: those of SIGEV_THREAD are made by call_thread.c, not by libc.
  *
  * Owns a bit for each number of a timer (set: a moment), in pages of 32,768 that are made when the first bit in them is set and never given back:
  * numbers are handed out in order. These calls are async-signal-safe and stay so: no lock.
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "agent/agent.h"
-#include "agent/timer_thread.h"
+#include "agent/call_thread.h"
 #include "agent/wrap.h"
 
 #define PAGE_BITS (FM_PAGE_SIZE * 8)
@@ -66,7 +66,7 @@ bool wrap_timer_any(void)
 void wrap_timer_forked(void)
 {
 	any = false;
-	timer_thread_forked();
+	call_thread_forked();
 	for (uint32_t i = 0; i < PAGES; i++)
 		if (pages[i])
 			memset((void *)pages[i], 0, FM_PAGE_SIZE);
@@ -86,7 +86,7 @@ EXPORT int timer_create(clockid_t clock, struct sigevent *event, timer_t *ret)
 		return real.timer_create(clock, event, ret);
 	any = true;
 	if (event && event->sigev_notify == SIGEV_THREAD) {
-		errno = r = timer_thread_create(clock_for(clock), event, ret);
+		errno = r = call_thread_timer(clock_for(clock), event, ret);
 		r = r ? -1 : 0;
 	} else {
 		r = real.timer_create(clock_for(clock), event, ret);
@@ -103,7 +103,7 @@ EXPORT int timer_delete(timer_t t)
 	WRAP_READY(timer_delete);
 	r = real.timer_delete(t);
 	if (!r && agent.active)
-		timer_thread_deleted((int)(intptr_t)t);
+		call_thread_timer_deleted((int)(intptr_t)t);
 	return r;
 }
 

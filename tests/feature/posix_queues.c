@@ -2,11 +2,12 @@
 /*
  * POSIX message queues: names, permissions, limits, messages with their priorities and order, descriptors with their own flags, shared by a fork or opened twice, one queue that has no
  * name any more and one that nobody has open; who waits for a message or for room waits on, with a time-out and without; a registration (mq_notify) stays, tells nobody of what was
- * there before, and its signal comes with its value. The names are in the file "names", for who cleans up behind a program that was killed.
+ * there before, and its signal comes with its value; another calls a function in a thread, which registers anew, once a message. The names are in the file "names", for who cleans up behind a program that was killed.
  */
 #include "feature.h"
 
 #include <mqueue.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -14,12 +15,14 @@
 #define SIZE 200
 #define DEEP 6
 
-enum { STAYS, ASKS, ANSWERS, FULL, CLOSED, TELLS, LOUD, UNLINKED, QUEUES };
+enum { STAYS, ASKS, ANSWERS, FULL, CLOSED, TELLS, LOUD, CALLS, UNLINKED, QUEUES };
 
 static char names[QUEUES][64];
 static mqd_t queues[QUEUES], again;
 static pid_t partner, sender;
 static volatile sig_atomic_t told, told_value;
+static uint64_t calls;
+static sem_t called;
 
 static mqd_t make(int which, long depth, int flags, mode_t mode)
 {
@@ -64,6 +67,25 @@ static void ask_to_be_told(mqd_t q, int value)
 	CHECK(mq_notify(q, &e) == 0);
 }
 
+static void ask_to_be_called(void);
+
+/* Registered before the queue is empty: nothing is told of twice, or not. */
+static void on_message(union sigval value)
+{
+	CHECK(value.sival_ptr == &queues[CALLS]);
+	ask_to_be_called();
+	get(queues[CALLS], calls++, 9);
+	CHECK(sem_post(&called) == 0);
+}
+
+static void ask_to_be_called(void)
+{
+	struct sigevent e = { .sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_message, .sigev_value.sival_ptr = &queues[CALLS] };
+
+	CHECK(mq_notify(queues[CALLS], &e) == 0);
+	CHECK(mq_notify(queues[CALLS], &e) == -1 && errno == EBUSY);
+}
+
 static void answer(void)
 {
 	struct timespec late;
@@ -95,6 +117,9 @@ static void build(void)
 	CHECK(mq_close(queues[CLOSED]) == 0);
 	ask_to_be_told(make(TELLS, 3, 0, 0600), 4711);
 	put(make(LOUD, 3, 0, 0600), 70, 0);
+	make(CALLS, 2, 0, 0600);
+	CHECK(sem_init(&called, 0, 0) == 0);
+	ask_to_be_called();
 	put(make(UNLINKED, 3, 0, 0600), 80, 1);
 	again = mq_open(names[STAYS], O_RDONLY);
 	CHECK(again >= 0 && mq_unlink(names[UNLINKED]) == 0);
@@ -131,6 +156,8 @@ static void check(uint64_t n)
 	put(queues[ASKS], n, n % 1000);
 	get(queues[ANSWERS], n, n % 1000 + 1);
 	CHECK(!told);
+	put(queues[CALLS], n, 9);
+	CHECK(sem_wait(&called) == 0 && calls == n + 1);
 	if (n % 4 == 0) /* registered while there is a message: that one is not told of */
 		ask_to_be_told(queues[LOUD], (int)n);
 	if (n % 4 == 3)

@@ -9,7 +9,6 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/seccomp.h>
-#include <mqueue.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -51,7 +50,7 @@ static int stale_epoll(void)
 
 static int set = -1;
 static pid_t helper;
-static char part[32], queue[32], what[128]; /* what: that the refusal has to say, where it is not "fd N" */
+static char part[32], what[128]; /* what: that the refusal has to say, where it is not "fd N" */
 
 /* Shared memory, of which only the beginning is mapped. */
 static int mapped_part(void)
@@ -86,24 +85,6 @@ static int struck_semaphore(void)
 		CHECK(status == 1);
 	snprintf(what, sizeof(what), "semaphore set %d was set by semctl while process %d had", set, getpid());
 	return 0;
-}
-
-/* libc tells of a message by a thread of its own, which takes no signal. */
-static void on_message(union sigval value)
-{
-	(void)value;
-}
-
-static int thread_notified(void)
-{
-	struct sigevent e = { .sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_message };
-	int fd;
-
-	snprintf(queue, sizeof(queue), "/feature-%d", getpid());
-	fd = mq_open(queue, O_RDWR | O_CREAT | O_EXCL, 0600, NULL);
-	CHECK(fd >= 0 && mq_notify(fd, &e) == 0);
-	snprintf(what, sizeof(what), "process %d has been notified of messages by a thread (mq_notify with SIGEV_THREAD)", getpid());
-	return fd;
 }
 
 /* A question to the kernel whose answer is not read. */
@@ -199,8 +180,6 @@ static void remove_all(void)
 		CHECK(kill(helper, SIGKILL) == 0 && waitpid(helper, NULL, 0) == helper);
 	if (set >= 0)
 		CHECK(semctl(set, 0, IPC_RMID) == 0);
-	if (*queue)
-		CHECK(mq_unlink(queue) == 0);
 	if (*part)
 		CHECK(shm_unlink(part) == 0);
 }
@@ -217,8 +196,6 @@ static int make(const char *kind)
 		return leased_file();
 	if (strcmp(kind, "netlink") == 0)
 		return unread_netlink();
-	if (strcmp(kind, "thread_notified") == 0)
-		return thread_notified();
 	if (strcmp(kind, "struck_semaphore") == 0)
 		return struck_semaphore();
 	if (strcmp(kind, "filter_thread") == 0)

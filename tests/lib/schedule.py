@@ -37,11 +37,11 @@ SPECIAL_MODES = {
     'verbs_mesh': 'continue,restart,rounds,random',
 }
 REFUSED = {
-    'refuse': ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'thread_notified', 'netlink', 'lease', 'filter_thread', 'filter_child', 'traced'],
+    'refuse': ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'netlink', 'lease', 'filter_thread', 'filter_child', 'traced'],
     'refuse_kernel': ['io_uring', 'userfaultfd', 'perf', 'fanotify', 'pidfd_gone', 'pidfd_foreign', 'sealed_map'],
 }
 # Kept by an IPC namespace: without one a restart refuses them, and so messages under way that bear the pid of another process.
-REFUSED_WITHOUT = ['semaphores', 'message_queues', 'posix_queues', 'sysv_memory', 'sparse_shared', 'struck_semaphore', 'thread_notified', 'unix_datagrams']
+REFUSED_WITHOUT = ['semaphores', 'message_queues', 'posix_queues', 'sysv_memory', 'sparse_shared', 'struck_semaphore', 'unix_datagrams']
 # Where kcmp is refused each descriptor is held against each other one of its inode.
 SLOW_WITHOUT = ['many_descriptors']
 # Run by root and in a bare user namespace as well.
