@@ -76,7 +76,7 @@ static int take_task(const char *name, void *arg)
 		return 0;
 	if (!is_ours(path)) {
 		fm_format(path, sizeof(path), "/proc/%d/task/%d/comm", p->pid, tid);
-		p->settled |= raw_read_file(path, comm, sizeof(comm)) > 0 && !strcmp(comm, TRACER_AGENT_NAME "\n");
+		p->settled |= tid != p->pid && raw_read_file(path, comm, sizeof(comm)) > 0 && !strcmp(comm, TRACER_AGENT_NAME "\n");
 		return 0;
 	}
 	if (is_known(tid))

@@ -50,8 +50,9 @@ struct tracee {
 
 /* ---- wrap_ptrace.c ---- */
 int ptrace_tracer(void); /* the thread that has traced; 0: none ever did. -1: several have */
-void ptrace_note_of(int tid, struct ptrace_note *ret);
-void ptrace_event_keep(const struct tracee *t);
+void ptrace_note_of(int pid, int tid, struct ptrace_note *ret);
+void ptrace_event_keep(const struct tracee *t); /* its event and message, for when they are asked for */
+void ptrace_event_kept(struct tracee *t);	/* those of a checkpoint before, not asked for yet */
 void wrap_ptrace_forked(void);
 
 /* ---- tracer_tracee.c: in the thread that traces; 0 or -errno, with fermata_fail ---- */

@@ -194,7 +194,7 @@ int tracee_stand(struct tracee *t)
 	bool asked;
 	int r;
 
-	ptrace_note_of(t->tid, &t->note);
+	ptrace_note_of(t->pid, t->tid, &t->note);
 	r = await_standing(t, &info);
 	if (r || t->gone)
 		return r;
@@ -211,6 +211,7 @@ int tracee_stand(struct tracee *t)
 	t->seen = true;
 	if (t->unread)
 		t->event = (uint32_t)info.si_status >> 8;
+	ptrace_event_kept(t);
 	t->owes_stop = !t->running && stop_waits(t);
 	if (t->owes_stop)
 		r = take_stop_out(t);
@@ -250,21 +251,25 @@ static void let_go(const struct tracee *t)
 	RAW4(SYS_rt_tgsigqueueinfo, t->pid, t->tid, agent.signal, &info);
 }
 
-/* From its stop at ATTACH, or any system call of our handler's, to where it returns to the program. */
+/*
+ * From its stop at ATTACH, or any system call of our handler's, to where it returns to the program. It may not have come into the handler yet, if no processor was
+ * free for it: then what holds it is shown to us first, and passed on.
+ */
 static int leave_handler(struct tracee *t)
 {
 	struct user_regs_struct regs;
 	siginfo_t info;
 	bool last = false;
-	int r;
+	int sig = 0, r;
 
 	let_go(t);
 	for (;;) {
-		if (TRACE(PTRACE_SYSCALL, t->tid, 0, 0) < 0)
+		if (TRACE(PTRACE_SYSCALL, t->tid, 0, sig) < 0)
 			return -ESRCH;
 		r = await_stop(t, true, &info);
 		if (r)
 			return r;
+		sig = info.si_status == agent.signal ? agent.signal : 0;
 		if (info.si_status != (SIGTRAP | 0x80))
 			continue;
 		if (last)

@@ -19,9 +19,10 @@
 #include "agent/agent.h"
 #include "agent/tracer.h"
 #include "agent/wrap.h"
+#include "base/begun.h"
 
 #define NOTES 4096u
-#define EVENTS 64u
+#define EVENTS 1024u
 
 static struct {
 	struct lock lock;
@@ -61,11 +62,18 @@ static struct ptrace_note *find_or_make(int tid)
 	return n;
 }
 
-void ptrace_note_of(int tid, struct ptrace_note *ret)
+/* One whose birth its tracer has not asked about has what its process' first thread has, as the kernel gives it what its maker has. */
+void ptrace_note_of(int pid, int tid, struct ptrace_note *ret)
 {
 	const struct ptrace_note *n = find(tid);
 
-	*ret = n ? *n : (struct ptrace_note){ .tid = tid, .resumed = PTRACE_CONT };
+	*ret = (struct ptrace_note){ .tid = tid, .resumed = PTRACE_CONT };
+	if (!n && (n = find(pid)) != NULL) {
+		ret->seized = n->seized;
+		ret->options = n->options;
+	} else if (n) {
+		*ret = *n;
+	}
 }
 
 static struct ptrace_event *event_of(int tid)
@@ -84,6 +92,17 @@ static void event_forget(int tid)
 		return;
 	e->tid = 0;
 	traced.events_left--;
+}
+
+void ptrace_event_kept(struct tracee *t)
+{
+	const struct ptrace_event *e = event_of(t->tid);
+
+	if (!e)
+		return;
+	t->message = e->message;
+	if (e->unread)
+		t->event = e->event;
 }
 
 void ptrace_event_keep(const struct tracee *t)
@@ -192,6 +211,9 @@ static bool is_agent(int request, int tid)
 	char path[64], name[32];
 
 	if (request != PTRACE_ATTACH && request != PTRACE_SEIZE)
+		return false;
+	fm_format(path, sizeof(path), "/proc/%d/status", tid);
+	if (begun_number(path, "\nTgid:") == (uint64_t)tid) /* a program of that name */
 		return false;
 	fm_format(path, sizeof(path), "/proc/%d/comm", tid);
 	return raw_read_file(path, name, sizeof(name)) > 0 && !strcmp(name, TRACER_AGENT_NAME "\n");

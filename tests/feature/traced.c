@@ -128,6 +128,7 @@ static long under; /* what the breakpoint lies on */
 static struct task {
 	pid_t tid;
 	int stands, asked; /* a SIGSTOP is on its way to it */
+	int forked;	   /* no thread of it */
 	int waits;	   /* the status of a stop that has not had its turn; 0: none */
 } tasks[TASKS];
 
@@ -235,8 +236,22 @@ static void meet_breakpoint(struct task *t, struct user_regs_struct *regs)
 	CHECK(ptrace(PTRACE_PEEKUSER, t->tid, offsetof(struct user, u_debugreg[0]), NULL) == (long)&under);
 	put_breakpoint(1);
 	for (struct task *o = tasks; o < tasks + TASKS; o++)
-		if (o->tid && o->stands && !o->waits)
+		if (o->tid && o->stands && !o->waits && !o->forked)
 			go_on(o, 0);
+}
+
+/* A process that was forked. It may have been told of before the fork was. */
+static void let_go(pid_t number)
+{
+	struct task *t = task_of(number);
+	int status;
+
+	if (t)
+		t->tid = 0;
+	else
+		CHECK(waitpid(number, &status, __WALL) == number && WIFSTOPPED(status));
+	CHECK(ptrace(PTRACE_POKETEXT, number, (void *)marker, (void *)under) == 0);
+	CHECK(ptrace(PTRACE_DETACH, number, NULL, NULL) == 0);
 }
 
 static void take_event(struct task *t, int event)
@@ -247,11 +262,8 @@ static void take_event(struct task *t, int event)
 	CHECK(event == PTRACE_EVENT_CLONE || event == PTRACE_EVENT_FORK);
 	if (event == PTRACE_EVENT_CLONE && !task_of((pid_t)number))
 		task_new((pid_t)number);
-	if (event == PTRACE_EVENT_FORK) {
-		CHECK(waitpid((pid_t)number, NULL, __WALL) == (pid_t)number);
-		CHECK(ptrace(PTRACE_POKETEXT, (pid_t)number, (void *)marker, (void *)under) == 0);
-		CHECK(ptrace(PTRACE_DETACH, (pid_t)number, NULL, NULL) == 0);
-	}
+	if (event == PTRACE_EVENT_FORK)
+		let_go((pid_t)number);
 	go_on(t, 0);
 }
 
@@ -262,6 +274,10 @@ static void take_stop(struct task *t, int status)
 	siginfo_t info;
 
 	t->stands = 1;
+	if (syscall(SYS_tgkill, pid, t->tid, 0) < 0) { /* no thread: whose fork is still to be told */
+		t->forked = 1;
+		return;
+	}
 	if (status >> 16) {
 		take_event(t, status >> 16);
 		return;
