@@ -21,6 +21,9 @@
  * debugged) waits for its tracer in SUSPEND before it lets go itself; in RESUME its tracing thread is on its way through its own handler only when it has taken its own again: the tracer's waiting thread sees to no
  * order but that one.
  *
+ * The watch thread of a traced process is born untraced. Who attaches to a process by all that /proc lists (gdb -p) has that, too, and a restart makes another one in its place, of another number, which its tracer
+ * would not know: it is refused by its name.
+ *
  * Debuggers that fork and let a child trace: the one that traced by another thread is refused, for one thread only is lent.
  */
 #include "agent/agent.h"
@@ -65,21 +68,33 @@ struct process {
 	bool settled; /* it has a watch thread */
 };
 
+static bool is_watch_thread(int pid, int tid)
+{
+	char path[64], comm[32];
+
+	fm_format(path, sizeof(path), "/proc/%d/task/%d/comm", pid, tid);
+	return tid != pid && raw_read_file(path, comm, sizeof(comm)) > 0 && !strcmp(comm, TRACER_AGENT_NAME "\n");
+}
+
 static int take_task(const char *name, void *arg)
 {
 	struct process *p = arg;
-	char path[64], comm[32];
 	int tid = number_of(name);
+	char path[64];
+	bool ours;
 
 	fm_format(path, sizeof(path), "/proc/%d/task/%d/status", p->pid, tid);
 	if (!tid)
 		return 0;
-	if (!is_ours(path)) {
-		fm_format(path, sizeof(path), "/proc/%d/task/%d/comm", p->pid, tid);
-		p->settled |= tid != p->pid && raw_read_file(path, comm, sizeof(comm)) > 0 && !strcmp(comm, TRACER_AGENT_NAME "\n");
+	ours = is_ours(path);
+	if (is_watch_thread(p->pid, tid)) {
+		p->settled = true;
+		if (ours)
+			return fermata_fail(-EOPNOTSUPP, "process %u has attached to process %d, to our thread in it, too: a checkpoint can be taken when it has let go, or of a program that its debugger has begun (gdb PROG)",
+					    agent.pid, p->pid);
 		return 0;
 	}
-	if (is_known(tid))
+	if (!ours || is_known(tid))
 		return 0;
 	if (tracees.count == TRACEES_MAX)
 		return fermata_fail(-E2BIG, "process %u traces more than %u threads", agent.pid, TRACEES_MAX);

@@ -7,10 +7,7 @@
  * And the events of stops that a checkpoint had to make again: their kind comes from here, when the tracer is told of them, and their message.
  *
  * Notes change between fermata_enter and fermata_leave, so the checkpoint finds them whole; a lock keeps several tracing threads apart, of whom only one may be.
- *
- * The agent's own thread in a traced process is born untraced, and who attaches to all that /proc lists is told that it is gone.
  */
-#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/ptrace.h>
@@ -19,7 +16,6 @@
 #include "agent/agent.h"
 #include "agent/tracer.h"
 #include "agent/wrap.h"
-#include "base/begun.h"
 
 #define NOTES 4096u
 #define EVENTS 1024u
@@ -206,19 +202,6 @@ static bool is_noted(int request)
 	}
 }
 
-static bool is_agent(int request, int tid)
-{
-	char path[64], name[32];
-
-	if (request != PTRACE_ATTACH && request != PTRACE_SEIZE)
-		return false;
-	fm_format(path, sizeof(path), "/proc/%d/status", tid);
-	if (begun_number(path, "\nTgid:") == (uint64_t)tid) /* a program of that name */
-		return false;
-	fm_format(path, sizeof(path), "/proc/%d/comm", tid);
-	return raw_read_file(path, name, sizeof(name)) > 0 && !strcmp(name, TRACER_AGENT_NAME "\n");
-}
-
 static long noted(int request, int tid, void *addr, void *data)
 {
 	struct ptrace_event *e;
@@ -258,10 +241,6 @@ EXPORT long ptrace(enum __ptrace_request request, ...)
 	WRAP_READY(ptrace);
 	if (!agent.active || !is_noted((int)request))
 		return real.ptrace(request, tid, addr, data);
-	if (is_agent((int)request, tid)) {
-		errno = ESRCH;
-		return -1;
-	}
 	return noted((int)request, tid, addr, data);
 }
 

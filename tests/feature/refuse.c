@@ -5,6 +5,7 @@
  */
 #include "feature.h"
 
+#include <dirent.h>
 #include <linux/filter.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -174,10 +175,42 @@ static int traced_child(void)
 	return 0;
 }
 
+/* One that we attach to by its numbers in /proc, as gdb -p does: one of its threads is not the program's. */
+static int attached_child(void)
+{
+	struct dirent *entry;
+	char path[64];
+	int tasks = 0;
+	DIR *dir;
+
+	helper = fork();
+	CHECK(helper >= 0);
+	if (helper == 0)
+		for (;;)
+			pause();
+	snprintf(path, sizeof(path), "/proc/%d/task", helper);
+	while (tasks < 2) {
+		CHECK((dir = opendir(path)) != NULL);
+		while ((entry = readdir(dir)) != NULL) {
+			int tid = atoi(entry->d_name);
+
+			if (tid && ptrace(PTRACE_ATTACH, tid, NULL, NULL) == 0) {
+				CHECK(waitpid(tid, NULL, __WALL) == tid && ptrace(PTRACE_CONT, tid, NULL, NULL) == 0);
+				tasks++;
+			}
+		}
+		CHECK(closedir(dir) == 0);
+	}
+	snprintf(what, sizeof(what), "process %d has attached to process %d", getpid(), helper);
+	return 0;
+}
+
 static void remove_all(void)
 {
 	if (helper)
-		CHECK(kill(helper, SIGKILL) == 0 && waitpid(helper, NULL, 0) == helper);
+		CHECK(kill(helper, SIGKILL) == 0);
+	while (helper && waitpid(-1, NULL, __WALL) != helper) /* that of a thread which is traced comes first */
+		;
 	if (set >= 0)
 		CHECK(semctl(set, 0, IPC_RMID) == 0);
 	if (*part)
@@ -202,6 +235,8 @@ static int make(const char *kind)
 		return filtered_thread();
 	if (strcmp(kind, "filter_child") == 0)
 		return filtered_child();
+	if (strcmp(kind, "attached") == 0)
+		return attached_child();
 	if (strcmp(kind, "traced") == 0)
 		return traced_child();
 	feature_fail("unknown kind %s", kind);

@@ -37,7 +37,7 @@ SPECIAL_MODES = {
     'verbs_mesh': 'continue,restart,rounds,random',
 }
 REFUSED = {
-    'refuse': ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'netlink', 'lease', 'filter_thread', 'filter_child', 'traced'],
+    'refuse': ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'netlink', 'lease', 'filter_thread', 'filter_child', 'traced', 'attached'],
     'refuse_kernel': ['io_uring', 'userfaultfd', 'perf', 'fanotify', 'pidfd_gone', 'pidfd_foreign', 'sealed_map'],
 }
 # Kept by an IPC namespace: without one a restart refuses them, and so messages under way that bear the pid of another process.
