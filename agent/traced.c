@@ -55,7 +55,7 @@ static bool has_agent(const char *path)
 }
 
 struct held {
-	int tid;
+	int tid, tracer;
 	uint32_t attempt;
 	bool spent; /* its stop is over: it waits for its tracer */
 	struct held *next;
@@ -97,16 +97,18 @@ static void held_leave(struct held *h)
 	lock_release(&held.lock);
 }
 
-/* Some thread is held, but not for this attempt. */
-static bool others_held(void)
+/* Some thread is held, but not for this attempt: by whom; 0: none is. */
+static uint32_t others_held(void)
 {
 	const struct held *h;
+	uint32_t tracer;
 
 	lock_acquire(&held.lock);
 	for (h = held.first; h && h->attempt == agent.attempt && !h->spent; h = h->next)
 		;
+	tracer = h ? (uint32_t)h->tracer : 0;
 	lock_release(&held.lock);
-	return h != NULL;
+	return tracer;
 }
 
 struct tracer {
@@ -155,7 +157,7 @@ static bool is_over(void)
 {
 	struct pollfd p = { .fd = agent.link.fd, .events = POLLIN };
 
-	return RAW3(SYS_poll, &p, 1, 1) != 0;
+	return RAW3(SYS_poll, &p, 1, 1) > 0;
 }
 
 int traced_await(uint64_t limit)
@@ -165,7 +167,7 @@ int traced_await(uint64_t limit)
 	traced_deep();
 	if (!may_be_traced())
 		return 0;
-	while (raw_dir_each("/proc/self/task", ask_task, &t) > 0 || others_held()) {
+	while (raw_dir_each("/proc/self/task", ask_task, &t) > 0 || (t.pid = others_held()) != 0) {
 		if (is_over())
 			return fermata_fail(-ECANCELED, "process %u has not been let go by its tracer in time", agent.pid);
 		if (raw_now_ns() > limit)
@@ -188,48 +190,45 @@ static bool take(siginfo_t *ret)
 	return RAW4(SYS_rt_sigtimedwait, &ours, ret, &wait, RAW_SIGSET_SIZE) > 0;
 }
 
-static void die_with_tracer(void)
-{
-	RAW2(SYS_kill, agent.pid, SIGKILL);
-}
-
 static bool is_deep(const ucontext_t *frame)
 {
 	return fermata_thread.depth || vdso_holds((uint64_t)frame->uc_mcontext.gregs[REG_RIP]) || arch_semop_is_done(frame);
 }
 
-bool traced_hold(siginfo_t *info, ucontext_t *frame)
+static void hold(siginfo_t *info, ucontext_t *frame)
 {
 	const uint32_t attempt = (uint32_t)(uint64_t)info->si_value.sival_ptr;
 	const uint64_t mask = (uint32_t)info->si_errno | (uint64_t)info->si_uid << 32;
-	const int tracer = info->si_pid;
-	struct held me = { raw_gettid(), attempt & ~TRACER_KILLS, false, NULL };
+	struct held me = { raw_gettid(), info->si_pid, attempt & ~TRACER_KILLS, false, NULL };
 	struct stop_stay stay = { .note.call = -1 };
 
-	if (!is_of(info, TRACER_HOLD))
-		return false;
 	memcpy(&frame->uc_sigmask, &mask, sizeof(mask));
 	held_enter(&me);
 	for (;;) {
 		if (!take(info)) {
-			if (RAW2(SYS_kill, tracer, 0) != -ESRCH)
+			if (RAW2(SYS_kill, me.tracer, 0) != -ESRCH)
 				continue;
 			if (attempt & TRACER_KILLS)
-				die_with_tracer();
+				RAW2(SYS_kill, agent.pid, SIGKILL);
 			break;
 		}
 		if (is_of(info, TRACER_LET_GO))
 			break;
-		if (info->si_code == SI_MESGQ) {
+		if (info->si_code == SI_MESGQ)
 			call_thread_message_came(info);
-			continue;
-		}
-		if (is_deep(frame))
+		else if (is_deep(frame))
 			atomic_store(&held.deep, me.tid);
 		else
 			me.spent |= stop_stay(info, frame, &stay);
 	}
 	held_leave(&me);
 	call_continue(frame, &stay.note, stay.restarted);
+}
+
+bool traced_hold(siginfo_t *info, ucontext_t *frame)
+{
+	if (!is_of(info, TRACER_HOLD))
+		return false;
+	hold(info, frame);
 	return true;
 }
