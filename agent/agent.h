@@ -175,7 +175,7 @@ int traced_deep(void);	  /* a thread that is held where it cannot be stopped; 0:
 void traced_forked(void);
 
 /* ---- tracer.c: a process that traces others of the job ---- */
-int tracer_let_go(void);	/* SUSPEND, stopped: 0 or -errno, with fermata_fail */
+int tracer_let_go(const uint32_t *children, uint32_t count); /* SUSPEND, stopped: 0 or -errno, with fermata_fail. @children: the living */
 void tracer_take_again(void); /* RESUME, before the threads are released */
 
 /* ---- wrap_exit.c ---- */

@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "agent/content.h"
 #include "agent/device.h"
@@ -25,6 +26,7 @@
 #include "agent/memory.h"
 #include "agent/plugins.h"
 #include "agent/sysv.h"
+#include "agent/tracer.h"
 #include "base/fault.h"
 #include "image/writer.h"
 
@@ -81,7 +83,7 @@ static int suspend(struct msg_phase_done *done)
 	if (r < 0)
 		return fermata_fail(r, "cannot list the children of process %u (errno %d)", agent.pid, -r);
 	done->children = (uint32_t)r < CHILDREN_MAX ? (uint32_t)r : CHILDREN_MAX;
-	return tracer_let_go();
+	return tracer_let_go(children, done->children);
 }
 
 void phase_forked(void)
@@ -382,6 +384,7 @@ static int take_frame(void)
 
 void agent_watch(void)
 {
+	RAW5(SYS_prctl, PR_SET_NAME, TRACER_AGENT_NAME, 0, 0, 0); /* debuggers of the job see by it that this process is a member */
 	while (!take_frame())
 		;
 	agent_link_lost();

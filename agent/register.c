@@ -33,17 +33,6 @@ int agent_connect(int fd)
 	return 0;
 }
 
-/* The program's, which is its first thread's: this may be a thread of ours. */
-static void read_name(char *ret, size_t size)
-{
-	char path[64], comm[32] = "";
-
-	fm_format(path, sizeof(path), "/proc/self/task/%u/comm", agent.pid);
-	raw_read_file(path, comm, sizeof(comm));
-	comm[strcspn(comm, "\n")] = 0;
-	memcpy(ret, comm, strnlen(comm, size - 1));
-}
-
 int agent_register(uint32_t flags)
 {
 	struct msg_register m = { .pid = agent.pid, .ppid = (uint32_t)raw_getppid(), .flags = flags,
@@ -53,7 +42,7 @@ int agent_register(uint32_t flags)
 	long n;
 	int r;
 
-	read_name(m.comm, sizeof(m.comm));
+	RAW5(SYS_prctl, 16 /* PR_GET_NAME */, m.comm, 0, 0, 0);
 	memcpy(m.host, agent.host, sizeof(m.host));
 	n = RAW4(SYS_readlinkat, AT_FDCWD, "/proc/thread-self/exe", m.exe, sizeof(m.exe) - 1);
 	m.exe[n > 0 ? n : 0] = 0;

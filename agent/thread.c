@@ -18,11 +18,9 @@
 #include "agent/agent.h"
 
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "agent/libc.h"
 #include "agent/thread.h"
-#include "agent/tracer.h"
 
 #define THREAD_STACK (1u << 20)
 #define THREAD_TCB FM_PAGE_SIZE
@@ -93,7 +91,6 @@ static void watch_main(void *body)
 		close_stretch(0, fd - 1);
 	close_stretch(fd + 1, ~0u);
 	agent.watch_tid = raw_gettid();
-	RAW5(SYS_prctl, PR_SET_NAME, TRACER_AGENT_NAME, 0, 0, 0); /* debuggers of the job know it by that */
 	atomic_store(&apart, 1);
 	raw_futex((uint32_t *)&apart, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
 	((void (*)(void))body)();

@@ -24,7 +24,7 @@
  * The watch thread of a traced process is born untraced. Who attaches to a process by all that /proc lists (gdb -p) has that, too, and a restart makes another one in its place, of another number, which its tracer
  * would not know: it is refused by its name.
  *
- * Debuggers that fork and let a child trace: the one that traced by another thread is refused, for one thread only is lent.
+ * One thread is lent: a process that traces by several is refused.
  */
 #include "agent/agent.h"
 
@@ -50,9 +50,16 @@ static int number_of(const char *name)
 	return *name ? 0 : n;
 }
 
+/* TracerPid is the number of the thread that traces. */
 static bool is_ours(const char *status)
 {
-	return begun_number(status, "\nTracerPid:") == agent.pid;
+	uint64_t tracer = begun_number(status, "\nTracerPid:");
+	char path[64];
+
+	if (!tracer || tracer == UINT64_MAX)
+		return false;
+	fm_format(path, sizeof(path), "/proc/self/task/%u", (uint32_t)tracer);
+	return tracer == agent.pid || RAW3(SYS_faccessat, AT_FDCWD, path, 0 /* F_OK */) == 0;
 }
 
 static bool is_known(int tid)
@@ -104,6 +111,11 @@ static int take_task(const char *name, void *arg)
 	return 0;
 }
 
+static int refuse_unsettled(int pid)
+{
+	return fermata_fail(-EAGAIN, "process %d, which process %u traces, is beginning, or ending, or not of the job", pid, agent.pid);
+}
+
 static int take_process(const char *name, void *arg)
 {
 	struct process p = { .pid = number_of(name) };
@@ -118,7 +130,7 @@ static int take_process(const char *name, void *arg)
 	r = raw_dir_each(path, take_task, &p);
 	if (r < 0 || p.settled || raw_process_state(p.pid) == 'Z')
 		return r == -ENOENT ? 0 : r;
-	return fermata_fail(-EAGAIN, "process %d, which process %u traces, is beginning, or ending, or not of the job", p.pid, agent.pid);
+	return refuse_unsettled(p.pid);
 }
 
 /* In the thread that traces. */
@@ -166,6 +178,19 @@ static bool stands(int tid)
 	return false;
 }
 
+static int room_make(void)
+{
+	void *p;
+
+	if (tracees.all)
+		return 0;
+	p = raw_mmap(NULL, TRACEES_MAX * sizeof(struct tracee), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (raw_is_error(p))
+		return fermata_fail((int)(long)p, "process %u has no memory for what it traces", agent.pid);
+	tracees.all = p;
+	return 0;
+}
+
 /* Until there is none that has not been made to stand. */
 static int list_all(int tracer)
 {
@@ -175,36 +200,49 @@ static int list_all(int tracer)
 	do {
 		before = tracees.count;
 		r = raw_dir_each("/proc", take_process, NULL);
-		if (!r && tracees.count > before)
-			r = stop_lend(tracer, stand_all, NULL);
-	} while (!r && tracees.count > before);
+		if (r || tracees.count == before)
+			return r;
+		if (tracer < 0)
+			return fermata_fail(-EOPNOTSUPP, "process %u traces others from several threads: a checkpoint can be taken when it has let go", agent.pid);
+		if (!stands(tracer)) /* it ends, and lets go of all */
+			return fermata_fail(-EAGAIN, "thread %d of process %u, which traces others, is ending", tracer, agent.pid);
+		r = stop_lend(tracer, stand_all, NULL);
+	} while (!r);
 	return r;
 }
 
-int tracer_let_go(void)
+/* A child that has asked to be traced, and its tracer has not come to it yet: it knows of nobody. */
+static int refuse_beginning(const uint32_t *children, uint32_t count)
+{
+	char path[64];
+
+	for (uint32_t i = 0; i < count; i++) {
+		fm_format(path, sizeof(path), "/proc/%u/status", children[i]);
+		if (is_ours(path))
+			return refuse_unsettled((int)children[i]);
+	}
+	return 0;
+}
+
+int tracer_let_go(const uint32_t *children, uint32_t count)
 {
 	int tracer = ptrace_tracer(), r;
 
-	if (!tracer || tracees.count)
+	if (!tracer)
+		return refuse_beginning(children, count);
+	if (tracees.count)
 		return 0;
-	if (!tracees.all) {
-		void *p = raw_mmap(NULL, TRACEES_MAX * sizeof(struct tracee), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-		if (raw_is_error(p))
-			return fermata_fail((int)(long)p, "process %u has no memory for what it traces", agent.pid);
-		tracees.all = p;
-	}
-	if (tracer < 0)
-		return fermata_fail(-EOPNOTSUPP, "process %u traces others from several threads: a checkpoint can be taken when it has let go", agent.pid);
-	if (!stands(tracer)) /* it has ended, and let go of all */
-		return 0;
-	r = list_all(tracer);
+	r = room_make();
+	if (!r)
+		r = list_all(tracer);
+	if (!r && !tracees.count)
+		ptrace_tracer_forget();
 	return r || !tracees.count ? r : stop_lend(tracer, hold_all, &agent.attempt);
 }
 
 void tracer_take_again(void)
 {
-	if (tracees.count)
+	if (tracees.count && stands(ptrace_tracer())) /* else none has been touched */
 		stop_lend(ptrace_tracer(), take_all_again, NULL);
 	tracees.count = 0;
 }

@@ -49,7 +49,8 @@ struct tracee {
 };
 
 /* ---- wrap_ptrace.c ---- */
-int ptrace_tracer(void); /* the thread that has traced; 0: none ever did. -1: several have */
+int ptrace_tracer(void); /* the thread that has traced; 0: none has. -1: several have */
+void ptrace_tracer_forget(void); /* nobody is traced any more */
 void ptrace_note_of(int pid, int tid, struct ptrace_note *ret);
 void ptrace_event_keep(const struct tracee *t); /* its event and message, for when they are asked for */
 void ptrace_event_kept(struct tracee *t);	/* those of a checkpoint before, not asked for yet */

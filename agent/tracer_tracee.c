@@ -36,13 +36,15 @@
 
 #define STAND_NS 1000000000ull
 #define YIELDS 100u
+#define MANY_LOOKS 10000u
 #define ALL_SIGNALS (~0ull)
 #define BIT(sig) (1ull << ((sig) - 1))
 #define TRACE(request, tid, addr, data) RAW4(SYS_ptrace, request, tid, addr, data)
 
-static void nap(void)
+/* Longer where it lasts: it may be stopped by its user. */
+static void nap(uint32_t looks)
 {
-	struct timespec ts = { 0, 100000 };
+	struct timespec ts = { 0, looks < MANY_LOOKS ? 100000 : 10000000 };
 
 	RAW2(SYS_nanosleep, &ts, NULL);
 }
@@ -87,7 +89,7 @@ static int await_stop(struct tracee *t, bool read, siginfo_t *ret)
 		if (looks < YIELDS)
 			RAW0(SYS_sched_yield);
 		else
-			nap();
+			nap(looks);
 	}
 }
 
@@ -115,7 +117,7 @@ static int await_standing(struct tracee *t, siginfo_t *ret)
 {
 	const uint64_t limit = raw_now_ns() + STAND_NS;
 
-	for (;; nap()) {
+	for (;; nap(0)) {
 		char state = raw_process_state(t->tid);
 		int r = news(t, WNOHANG | WNOWAIT, ret);
 

@@ -33,6 +33,11 @@ int ptrace_tracer(void)
 	return traced.tracer;
 }
 
+void ptrace_tracer_forget(void)
+{
+	traced.tracer = 0;
+}
+
 void wrap_ptrace_forked(void)
 {
 	if (traced.tracer)
@@ -151,43 +156,20 @@ static void note_born(int maker, unsigned long tid)
 		note_attached((int)tid, n->seized, n->options);
 }
 
-static void note_done(int request, int tid, void *data)
-{
-	switch (request) {
-	case PTRACE_ATTACH:
-		note_attached(tid, false, 0);
-		break;
-	case PTRACE_SEIZE:
-		note_attached(tid, true, (uint32_t)(uintptr_t)data);
-		break;
-	case PTRACE_SETOPTIONS:
-		find_or_make(tid)->options = (uint32_t)(uintptr_t)data;
-		break;
-	case PTRACE_GETEVENTMSG:
-		note_born(tid, *(unsigned long *)data);
-		break;
-	case PTRACE_CONT:
-	case PTRACE_SYSCALL:
-	case PTRACE_SINGLESTEP:
-	case PTRACE_SINGLEBLOCK:
-	case PTRACE_SYSEMU:
-	case PTRACE_SYSEMU_SINGLESTEP:
-	case PTRACE_LISTEN:
-		find_or_make(tid)->resumed = request;
-		/* fall through */
-	case PTRACE_DETACH:
-		event_forget(tid);
-		break;
-	}
-}
+/* What a request changes of what is noted. */
+enum matter { NOTHING, ATTACHED, SEIZED, OPTIONS, BORN, RESUMED, DETACHED };
 
-static bool is_noted(int request)
+static enum matter matter_of(int request)
 {
 	switch (request) {
 	case PTRACE_ATTACH:
+		return ATTACHED;
 	case PTRACE_SEIZE:
+		return SEIZED;
 	case PTRACE_SETOPTIONS:
+		return OPTIONS;
 	case PTRACE_GETEVENTMSG:
+		return BORN;
 	case PTRACE_CONT:
 	case PTRACE_SYSCALL:
 	case PTRACE_SINGLESTEP:
@@ -195,33 +177,46 @@ static bool is_noted(int request)
 	case PTRACE_SYSEMU:
 	case PTRACE_SYSEMU_SINGLESTEP:
 	case PTRACE_LISTEN:
+		return RESUMED;
 	case PTRACE_DETACH:
-		return true;
+		return DETACHED;
 	default:
-		return false;
+		return NOTHING;
 	}
 }
 
-static long noted(int request, int tid, void *addr, void *data)
+static void note(enum matter matter, int request, int tid, void *data)
+{
+	if (matter == ATTACHED || matter == SEIZED)
+		note_attached(tid, matter == SEIZED, matter == SEIZED ? (uint32_t)(uintptr_t)data : 0);
+	else if (matter == OPTIONS)
+		find_or_make(tid)->options = (uint32_t)(uintptr_t)data;
+	else if (matter == BORN)
+		note_born(tid, *(unsigned long *)data);
+	else if (matter == RESUMED)
+		find_or_make(tid)->resumed = request;
+	if (matter == RESUMED || matter == DETACHED)
+		event_forget(tid);
+}
+
+static long noted(enum matter matter, int request, int tid, void *addr, void *data)
 {
 	struct ptrace_event *e;
 	long r;
 
 	fermata_enter();
 	lock_acquire(&traced.lock);
-	if (traced.tracer && traced.tracer != raw_gettid())
-		traced.tracer = -1;
-	else
-		traced.tracer = raw_gettid();
-	e = request == PTRACE_GETEVENTMSG ? event_of(tid) : NULL;
+	e = matter == BORN ? event_of(tid) : NULL;
 	if (e) {
 		*(unsigned long *)data = e->message;
 		r = 0;
 	} else {
 		r = real.ptrace((enum __ptrace_request)request, tid, addr, data);
 	}
-	if (r >= 0)
-		note_done(request, tid, data);
+	if (r >= 0) {
+		traced.tracer = traced.tracer && traced.tracer != raw_gettid() ? -1 : raw_gettid();
+		note(matter, request, tid, data);
+	}
 	lock_release(&traced.lock);
 	fermata_leave();
 	return r;
@@ -229,6 +224,7 @@ static long noted(int request, int tid, void *addr, void *data)
 
 EXPORT long ptrace(enum __ptrace_request request, ...)
 {
+	enum matter matter = matter_of((int)request);
 	void *addr, *data;
 	va_list ap;
 	int tid;
@@ -239,9 +235,9 @@ EXPORT long ptrace(enum __ptrace_request request, ...)
 	data = va_arg(ap, void *);
 	va_end(ap);
 	WRAP_READY(ptrace);
-	if (!agent.active || !is_noted((int)request))
+	if (!agent.active || matter == NOTHING)
 		return real.ptrace(request, tid, addr, data);
-	return noted((int)request, tid, addr, data);
+	return noted(matter, (int)request, tid, addr, data);
 }
 
 EXPORT pid_t waitpid(pid_t pid, int *status, int options)

@@ -205,6 +205,35 @@ static int attached_child(void)
 	return 0;
 }
 
+static void *attach(void *child)
+{
+	pid_t pid = *(pid_t *)child;
+
+	CHECK(ptrace(PTRACE_ATTACH, pid, NULL, NULL) == 0 && waitpid(pid, NULL, __WALL) == pid);
+	CHECK(ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)PTRACE_O_EXITKILL) == 0 && ptrace(PTRACE_CONT, pid, NULL, NULL) == 0);
+	for (;;)
+		pause();
+	return NULL;
+}
+
+/* Two children, each traced by a thread of its own; they end with it. */
+static int traced_by_two(void)
+{
+	static pid_t children[2];
+	pthread_t thread;
+
+	for (int i = 0; i < 2; i++) {
+		children[i] = fork();
+		CHECK(children[i] >= 0);
+		if (children[i] == 0)
+			for (;;)
+				pause();
+		CHECK(pthread_create(&thread, NULL, attach, &children[i]) == 0);
+	}
+	snprintf(what, sizeof(what), "process %d traces others from several threads", getpid());
+	return 0;
+}
+
 static void remove_all(void)
 {
 	if (helper)
@@ -235,6 +264,8 @@ static int make(const char *kind)
 		return filtered_thread();
 	if (strcmp(kind, "filter_child") == 0)
 		return filtered_child();
+	if (strcmp(kind, "traced_by_two") == 0)
+		return traced_by_two();
 	if (strcmp(kind, "attached") == 0)
 		return attached_child();
 	if (strcmp(kind, "traced") == 0)

@@ -65,7 +65,7 @@ static void *work(void *arg)
 		shared->faults++;
 		page[shared->faults % 4096] = 1;
 		CHECK(faults_taken == shared->faults);
-		usleep(500);
+		usleep(500); /* a call that stops interrupt, and half of them have to */
 	}
 	chain_check(&chain);
 	return arg;
@@ -114,7 +114,7 @@ static void be_traced(void)
 			make_thread();
 		if (shared->marked % 64 == 0)
 			make_process();
-		usleep(1000);
+		usleep(1000); /* as in work() */
 	}
 	CHECK(pthread_join(worker, NULL) == 0);
 	_exit(5);
@@ -260,7 +260,7 @@ static void take_event(struct task *t, int event)
 
 	CHECK(ptrace(PTRACE_GETEVENTMSG, t->tid, NULL, &number) == 0 && number != 0);
 	CHECK(event == PTRACE_EVENT_CLONE || event == PTRACE_EVENT_FORK);
-	if (event == PTRACE_EVENT_CLONE && !task_of((pid_t)number))
+	if (event == PTRACE_EVENT_CLONE && !task_of((pid_t)number) && syscall(SYS_tgkill, pid, (pid_t)number, 0) == 0) /* its end may have been told before its birth had its turn */
 		task_new((pid_t)number);
 	if (event == PTRACE_EVENT_FORK)
 		let_go((pid_t)number);
@@ -334,15 +334,11 @@ static void trace(void)
 	go_on(task_new(pid), 0);
 }
 
-int main(void)
+static void *debug(void *arg)
 {
 	uint64_t steps = 0;
 	int status = 0;
 
-	if (ptrace(PTRACE_CONT, 0, NULL, NULL) == -1 && errno != ESRCH)
-		feature_skip("ptrace is refused here");
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	CHECK(shared != MAP_FAILED);
 	pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0)
@@ -366,5 +362,21 @@ int main(void)
 	}
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
 	CHECK(met == shared->marked && passed_signals == shared->signals && passed_faults == shared->faults);
+	return arg;
+}
+
+/* by_thread: another thread than the first traces. */
+int main(int argc, char **argv)
+{
+	pthread_t thread;
+
+	if (ptrace(PTRACE_CONT, 0, NULL, NULL) == -1 && errno != ESRCH)
+		feature_skip("ptrace is refused here");
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(shared != MAP_FAILED);
+	if (argc > 1 && strcmp(argv[1], "by_thread") == 0)
+		CHECK(pthread_create(&thread, NULL, debug, NULL) == 0 && pthread_join(thread, NULL) == 0);
+	else
+		debug(NULL);
 	return 0;
 }

@@ -37,9 +37,11 @@ SPECIAL_MODES = {
     'verbs_mesh': 'continue,restart,rounds,random',
 }
 REFUSED = {
-    'refuse': ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'netlink', 'lease', 'filter_thread', 'filter_child', 'traced', 'attached'],
+    'refuse': ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'netlink', 'lease', 'filter_thread', 'filter_child', 'traced', 'traced_by_two', 'attached'],
     'refuse_kernel': ['io_uring', 'userfaultfd', 'perf', 'fanotify', 'pidfd_gone', 'pidfd_foreign', 'sealed_map'],
 }
+# Features that take another argument.
+ARGUMENTS = {'traced': ['by_first', 'by_thread']}
 # Kept by an IPC namespace: without one a restart refuses them, and so messages under way that bear the pid of another process.
 REFUSED_WITHOUT = ['semaphores', 'message_queues', 'posix_queues', 'sysv_memory', 'sparse_shared', 'struck_semaphore', 'unix_datagrams']
 # Where kcmp is refused each descriptor is held against each other one of its inode.
@@ -111,7 +113,7 @@ def feature_items(stage):
     for program in sorted((stage.top / 'tests/feature').glob('feature_*')):
         name = program.name.removeprefix('feature_')
         modes = SPECIAL_MODES.get(name, ALL_MODES)
-        for argument in REFUSED.get(name, [None]):
+        for argument in {**REFUSED, **ARGUMENTS}.get(name, [None]):
             argv = [driver, '--modes', modes, program, *([argument] if argument else [])]
             for identity in identities() if name in EVERYWHERE else ['user']:
                 items.append(Item('feature', argv, identity))

@@ -2,11 +2,15 @@
 """Programs on terminals of their own, and programs that look into others: vim and top inside tmux, gdb, valgrind."""
 from recipe import Recipe
 
-# tmux's server is a daemon; a shell, vim and top have a pseudo-terminal each. What they show is waited for before the next key.
-TMUX = r'''
+# In tmux; shows WINDOW PATTERN waits for what it shows.
+TERMINAL = r'''
 export TERM=screen SHELL=/bin/bash
 t() { tmux -S "$SOCKETS/t" -f /dev/null "$@"; }
-shows() { for ((n = 0; n < 600; n++)); do t capture-pane -p -t "$1" | grep -q -- "$2" && return; sleep 0.02; done; echo "$1 does not show $2"; t capture-pane -p -t "$1"; exit 1; }
+shows() { for ((n = 0; n < 1500; n++)); do t capture-pane -p -t "$1" | grep -q -- "$2" && return; sleep 0.02; done; echo "$1 does not show $2"; t capture-pane -p -t "$1"; exit 1; }
+'''
+
+# tmux's server is a daemon; a shell, vim and top have a pseudo-terminal each. What they show is waited for before the next key.
+TMUX = TERMINAL + r'''
 t new-session -d -s s -x 100 -y 30 'bash --norc --noprofile'
 shows s '^bash'
 t send-keys -t s 'PS1="ready> "; cd /' Enter
@@ -96,13 +100,10 @@ continue
 '''
 
 # gdb at its prompt, in a terminal.
-PROMPT = r'''
-export TERM=screen
-t() { tmux -S "$SOCKETS/t" -f /dev/null "$@"; }
-shows() { for ((n = 0; n < 1500; n++)); do t capture-pane -p -t s | grep -q -- "$1" && return; sleep 0.02; done; echo "gdb does not show $1"; t capture-pane -p -t s; exit 1; }
-type() { t send-keys -t s "$1" Enter; shows "$2"; }
+PROMPT = TERMINAL + r'''
+type() { t send-keys -t s "$1" Enter; shows s "$2"; }
 t new-session -d -s s -x 120 -y 50 'gdb -nx -q -ex "set debuginfod enabled off" -ex "set pagination off" ./loop'
-shows '^(gdb)'
+shows s '^(gdb)'
 type 'break work if n == 50' 'Breakpoint 1 at'
 type 'run 200' 'Breakpoint 1, work'
 for ((line = 1; line <= 20; line++)); do type "printf \"step $line of %d\\n\", n" "^step $line of 50"; t send-keys -t s stepi Enter; done
