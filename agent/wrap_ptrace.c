@@ -40,7 +40,7 @@ void ptrace_tracer_forget(void)
 
 void wrap_ptrace_forked(void)
 {
-	if (traced.tracer)
+	if (traced.made || traced.tracer) /* many pages else that need not be touched */
 		memset(&traced, 0, sizeof(traced));
 }
 
