@@ -7,10 +7,10 @@
 #include "agent/device.h"
 #include "agent/plugins.h"
 
-extern const struct fermata_plugin plugin_event, plugin_file, plugin_ipc, plugin_mqueue, plugin_pipe, plugin_pty, plugin_schedule, plugin_socket, plugin_timer, plugin_verbs;
+extern const struct fermata_plugin plugin_event, plugin_file, plugin_ipc, plugin_mqueue, plugin_pipe, plugin_process, plugin_pty, plugin_schedule, plugin_socket, plugin_timer, plugin_verbs;
 
 const struct fermata_plugin *const agent_plugins[] = {
-	&plugin_mqueue, &plugin_file, &plugin_pipe, &plugin_pty, &plugin_socket, &plugin_event, &plugin_timer, &plugin_ipc, &plugin_schedule, &plugin_verbs, NULL,
+	&plugin_mqueue, &plugin_file, &plugin_process, &plugin_pipe, &plugin_pty, &plugin_socket, &plugin_event, &plugin_timer, &plugin_ipc, &plugin_schedule, &plugin_verbs, NULL,
 };
 
 void *fermata_alloc(size_t size)

@@ -9,6 +9,8 @@
 #include "agent/agent.h"
 #include "agent/arch/x86_64/context.h"
 
+#define PERSONALITY_ASK 0xffffffffu /* personality(2): changes nothing */
+
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
@@ -53,6 +55,11 @@ static void record_self(struct stop_thread *t, ucontext_t *frame)
 	RAW3(SYS_get_robust_list, 0, &r->robust_list, &r->robust_length);
 	RAW5(SYS_prctl, PR_GET_TID_ADDRESS, &r->clear_child_tid, 0, 0, 0);
 	RAW5(SYS_prctl, PR_GET_NAME, r->comm, 0, 0, 0);
+	RAW5(SYS_prctl, PR_GET_PDEATHSIG, &r->death_signal, 0, 0, 0);
+	r->timer_slack_ns = (uint64_t)RAW5(SYS_prctl, PR_GET_TIMERSLACK, 0, 0, 0, 0);
+	r->personality = (uint32_t)RAW1(SYS_personality, PERSONALITY_ASK);
+	if (RAW5(SYS_get_mempolicy, &r->memory_policy, r->memory_nodes, 8 * sizeof(r->memory_nodes), 0, 0))
+		r->memory_policy = 0; /* a kernel without it, or a container that refuses it */
 	if (&__rseq_offset && __rseq_size) {
 		r->rseq = r->fs_base + (uint64_t)__rseq_offset;
 		r->rseq_length = 32;

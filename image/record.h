@@ -87,6 +87,11 @@ struct image_thread {
 	char comm[16];
 	uint64_t user_regs[27]; /* struct user_regs_struct of the program's interrupted code, for debuggers */
 	uint64_t queued; /* signals pending for this thread, which it queues itself: the agent has their values */
+	uint64_t timer_slack_ns; /* 0: not known */
+	uint32_t death_signal; /* when its parent ends (PR_SET_PDEATHSIG); 0: none */
+	uint32_t personality;
+	uint32_t memory_policy, reserved2; /* MPOL_* and its flags: where its new pages come from */
+	uint8_t memory_nodes[128]; /* of that: bit N of byte N / 8 */
 };
 
 enum image_mapping_kind {
@@ -264,7 +269,7 @@ struct image_restart {
 /* Widths are the format: a change here is a new field at an end, or a new version. */
 _Static_assert(sizeof(struct image_version) == 40, "image format");
 _Static_assert(sizeof(struct image_process) == 1856, "image format");
-_Static_assert(sizeof(struct image_thread) == 408, "image format");
+_Static_assert(sizeof(struct image_thread) == 560, "image format");
 _Static_assert(sizeof(struct image_mappings) == 16, "image format");
 _Static_assert(sizeof(struct image_mapping) == 72, "image format");
 _Static_assert(sizeof(struct image_sigaction) == 32, "image format");

@@ -30,6 +30,7 @@ struct restorer {
 	uint32_t helpers[PLAN_EAGER_MAX]; /* the kernel zeroes a word when its helper has gone */
 	uint32_t stranger;  /* a thread with another id than the wanted one; the kernel zeroes it when it has gone */
 	uint32_t ready;	    /* threads that are made and wait; futex */
+	uint32_t policy_told; /* that a thread's memory policy is not to be had */
 	uint32_t hold;	    /* 1 until they may jump; futex, not private: the kernel may be the one who wakes */
 };
 _Static_assert(sizeof(struct restorer) <= 4096, "one page of the hole");
@@ -49,6 +50,7 @@ static inline void wake_all(uint32_t *word)
 	raw_futex(word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, 0);
 }
 
+void threads_place_memory(struct restorer *r); /* the pages that are to be read in come from where the program's first thread would have them */
 void memory_clear(struct restorer *r);
 void memory_map(struct restorer *r);
 void memory_load(struct restorer *r); /* and checks it */

@@ -119,6 +119,7 @@ static void read_plan(struct restorer *r, void *to, uint64_t size)
 
 static _Noreturn void run_in_hole(struct restorer *r)
 {
+	threads_place_memory(r);
 	memory_clear(r);
 	segments_attach(r);
 	memory_map(r);

@@ -51,8 +51,33 @@ static void set_altstack(struct restorer *r, const struct image_thread *t)
 	check(r, t, "setting the signal stack of thread", RAW2(SYS_sigaltstack, &stack, NULL));
 }
 
+static void set_memory_policy(struct restorer *r, const struct image_thread *t)
+{
+	int err = (int)RAW3(SYS_set_mempolicy, t->memory_policy, t->memory_nodes, t->memory_policy ? 8 * sizeof(t->memory_nodes) : 0);
+
+	if (err && t->memory_policy && !__atomic_exchange_n(&r->policy_told, 1, __ATOMIC_RELAXED))
+		warn(r, "pages come from where this host has them: it has not the memory policy of thread", t->tid, err);
+}
+
+void threads_place_memory(struct restorer *r)
+{
+	set_memory_policy(r, &r->threads[0]);
+}
+
+/* What threads and programs that it begins have from it. */
+static void set_heritable(struct restorer *r, const struct image_thread *t)
+{
+	RAW1(SYS_personality, t->personality);
+	if (t->timer_slack_ns)
+		RAW5(SYS_prctl, PR_SET_TIMERSLACK, t->timer_slack_ns, 0, 0, 0);
+	set_memory_policy(r, t);
+}
+
 static void set_thread(struct restorer *r, const struct image_thread *t)
 {
+	set_heritable(r, t);
+	if (t->death_signal)
+		RAW5(SYS_prctl, PR_SET_PDEATHSIG, t->death_signal, 0, 0, 0);
 	if (t->robust_list)
 		check(r, t, "setting the robust list of thread",
 		      RAW2(SYS_set_robust_list, t->robust_list, t->robust_length));

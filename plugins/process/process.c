@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Flags that the kernel keeps for a process as a whole and tells of: whether orphans of its descendants come to it, which barriers of memory it has registered for, whether it has huge and
+ * merged pages, what a core of it is to contain. All of them can be asked for and set by any of its threads. Owns what there is to be said, from RECREATE to the end of the restart.
+ *
+ * What a thread has for itself is in its image_thread (restorer/thread.c), how it is scheduled the schedule plugin's matter. Not kept, since the kernel does not tell or does not let it be
+ * undone: keys of memory protection, dispatch of system calls to user space, MDWE, the choice against speculation, securebits, PR_SET_PTRACER, oom_score_adj.
+ */
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <linux/prctl.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/macro.h"
+#include "base/sys.h"
+#include "fermata/plugin.h"
+#include "plugins/process/process_record.h"
+
+#ifndef PR_SET_MEMORY_MERGE /* Linux 6.4 */
+#define PR_SET_MEMORY_MERGE 67
+#define PR_GET_MEMORY_MERGE 68
+#endif
+#define GET_REGISTRATIONS (1 << 9) /* MEMBARRIER_CMD_GET_REGISTRATIONS, Linux 6.3 */
+#define CORE_FILTER "/proc/self/coredump_filter"
+
+enum { HUGE, MERGE, CORE, KINDS };
+
+static int refused[KINDS]; /* -errno */
+
+static const struct {
+	uint32_t command, registers;
+} barriers[] = {
+	{ MEMBARRIER_CMD_PRIVATE_EXPEDITED, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED },
+	{ MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE },
+	{ MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ },
+	{ MEMBARRIER_CMD_GLOBAL_EXPEDITED, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED },
+};
+
+/*
+ * Before Linux 6.3 a private barrier is tried: it is refused to who has not registered (EPERM). That of all processes is granted to everyone, and that others may count on us cannot be
+ * seen: it is taken for registered, which costs a switch of threads some nanoseconds and harms nothing.
+ */
+static uint32_t registered(void)
+{
+	long got = RAW3(SYS_membarrier, GET_REGISTRATIONS, 0, 0);
+	uint32_t mask = 0;
+
+	if (got >= 0)
+		return (uint32_t)got;
+	for (size_t i = 0; i < ARRAY_SIZE(barriers); i++)
+		if (!RAW3(SYS_membarrier, barriers[i].command, 0, 0))
+			mask |= barriers[i].registers;
+	return mask;
+}
+
+static uint32_t read_core_filter(void)
+{
+	char text[32];
+	uint32_t v = 0;
+
+	if (raw_read_file(CORE_FILTER, text, sizeof(text)) <= 0)
+		return UINT32_MAX;
+	for (const char *p = text; (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'f'); p++)
+		v = v << 4 | (uint32_t)(*p <= '9' ? *p - '0' : *p - 'a' + 10);
+	return v;
+}
+
+static int dump(struct fermata_sink *sink)
+{
+	struct process_record p = { .version = PROCESS_RECORD_VERSION, .barriers = registered(), .core_filter = read_core_filter() };
+	long huge = RAW5(SYS_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0), merge = RAW5(SYS_prctl, PR_GET_MEMORY_MERGE, 0, 0, 0, 0);
+
+	RAW5(SYS_prctl, PR_GET_CHILD_SUBREAPER, &p.subreaper, 0, 0, 0);
+	p.huge_disable = huge > 0 ? (uint32_t)huge : 0;
+	p.merge = merge > 0;
+	return fermata_sink_write(sink, &p, sizeof(p));
+}
+
+static long write_core_filter(uint32_t filter)
+{
+	char text[16];
+	long r, fd = raw_open(CORE_FILTER, O_WRONLY | O_CLOEXEC, 0);
+
+	if (fd < 0)
+		return fd;
+	fm_format(text, sizeof(text), "0x%x", filter);
+	r = raw_write((int)fd, text, strlen(text));
+	raw_close((int)fd);
+	return r < 0 ? r : 0;
+}
+
+static int set_barriers(uint32_t mask)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(barriers); i++) {
+		long r = mask & barriers[i].registers ? RAW3(SYS_membarrier, barriers[i].registers, 0, 0) : 0;
+
+		if (r)
+			return fermata_fail((int)r, "process %u has registered for barriers of memory (membarrier %u), which this kernel does not have (errno %d): "
+					    "restart it on one that has", fermata_pid(), barriers[i].registers, (int)-r);
+	}
+	return 0;
+}
+
+/* What only makes memory or a core smaller is not worth a restart: it is said when the process' standard error is there. */
+static void set_or_note(int which, long err)
+{
+	refused[which] = (int)err;
+}
+
+static void restarted(void)
+{
+	static const char *const what[] = { [HUGE] = "huge pages (PR_SET_THP_DISABLE)", [MERGE] = "merged pages (PR_SET_MEMORY_MERGE)", [CORE] = CORE_FILTER };
+
+	for (size_t i = 0; i < ARRAY_SIZE(what); i++)
+		if (refused[i])
+			log_warn("process %u: %s cannot be set here as it was (errno %d)", fermata_pid(), what[i], -refused[i]);
+	memset(refused, 0, sizeof(refused));
+}
+
+static int recreate(const void *record, size_t len)
+{
+	const struct process_record *p = record;
+
+	if (len < sizeof(*p) || p->version != PROCESS_RECORD_VERSION)
+		return fermata_fail(-EBADMSG, "the record of the flags of process %u is damaged or of another version", fermata_pid());
+	if (p->subreaper)
+		RAW5(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	if (p->huge_disable)
+		set_or_note(HUGE, RAW5(SYS_prctl, PR_SET_THP_DISABLE, 1, p->huge_disable & ~1u, 0, 0));
+	if (p->merge)
+		set_or_note(MERGE, RAW5(SYS_prctl, PR_SET_MEMORY_MERGE, 1, 0, 0, 0));
+	if (p->core_filter != UINT32_MAX && p->core_filter != read_core_filter())
+		set_or_note(CORE, write_core_filter(p->core_filter));
+	return set_barriers(p->barriers);
+}
+
+extern const struct fermata_plugin plugin_process;
+const struct fermata_plugin plugin_process = {
+	.api = FERMATA_PLUGIN_API,
+	.name = "process",
+	.dump = dump,
+	.recreate = recreate,
+	.restarted = restarted,
+};

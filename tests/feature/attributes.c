@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a process and a thread have set for themselves by prctl and its like: orphans come to it, it is told of its parent's end, barriers of memory, huge pages, what a core contains; timer
+ * slack, personality and memory policy of one thread and not of the other.
+ */
+#include "feature.h"
+
+#include <linux/membarrier.h>
+#include <linux/mempolicy.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#define FILTER "/proc/self/coredump_filter"
+#define SLACK 123456
+
+static volatile int stop;
+static pthread_barrier_t started;
+static int has_policy, slack;
+static volatile sig_atomic_t told;
+
+static long barrier(int command)
+{
+	return syscall(SYS_membarrier, command, 0, 0);
+}
+
+static int policy(void)
+{
+	unsigned long nodes[16] = { 0 };
+	int mode = -1;
+
+	if (syscall(SYS_get_mempolicy, &mode, nodes, 8 * sizeof(nodes), NULL, 0))
+		return -1;
+	return mode == MPOL_INTERLEAVE && nodes[0] != 1 ? -1 : mode;
+}
+
+static void *thread(void *arg)
+{
+	const unsigned long nodes[16] = { 1 };
+
+	CHECK(prctl(PR_SET_TIMERSLACK, SLACK) == 0);
+	CHECK(personality(ADDR_NO_RANDOMIZE) >= 0);
+	has_policy = syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, nodes, 8 * sizeof(nodes)) == 0;
+	pthread_barrier_wait(&started);
+	while (!stop) {
+		CHECK(prctl(PR_GET_TIMERSLACK) == SLACK && personality(0xffffffff) == ADDR_NO_RANDOMIZE);
+		CHECK(!has_policy || policy() == MPOL_INTERLEAVE);
+		CHECK(barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0);
+		feature_work();
+	}
+	return arg;
+}
+
+/* Its child ends behind it, and comes to us. */
+static void orphan_check(void)
+{
+	int ends[2], status;
+	pid_t child, orphan;
+
+	CHECK(pipe(ends) == 0);
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		orphan = fork();
+		if (orphan == 0)
+			_exit(9);
+		_exit(orphan > 0 && write(ends[1], &orphan, sizeof(orphan)) == sizeof(orphan) ? 0 : 1);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(read(ends[0], &orphan, sizeof(orphan)) == sizeof(orphan));
+	CHECK(waitpid(orphan, &status, 0) == orphan && WEXITSTATUS(status) == 9);
+	CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
+static void on_death(int sig)
+{
+	told = 1;
+}
+
+static void survivor(pid_t parent)
+{
+	int sig = 0;
+
+	CHECK(signal(SIGUSR2, on_death) != SIG_ERR && prctl(PR_SET_PDEATHSIG, SIGUSR2) == 0);
+	while (!told) {
+		CHECK(prctl(PR_GET_PDEATHSIG, &sig) == 0 && sig == SIGUSR2);
+		CHECK(usleep(1000) == 0 || errno == EINTR);
+	}
+	CHECK(getppid() != parent);
+	_exit(3);
+}
+
+/* A process with a child that outlives it: the child's number. */
+static pid_t family(pid_t *ret_parent)
+{
+	int ends[2];
+	pid_t child;
+
+	CHECK(pipe(ends) == 0);
+	*ret_parent = fork();
+	CHECK(*ret_parent >= 0);
+	if (*ret_parent == 0) {
+		child = fork();
+		if (child == 0)
+			survivor(getppid());
+		CHECK(write(ends[1], &child, sizeof(child)) == sizeof(child));
+		for (;;)
+			pause();
+	}
+	CHECK(read(ends[0], &child, sizeof(child)) == sizeof(child));
+	CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+	return child;
+}
+
+static unsigned int core_filter(void)
+{
+	unsigned int v = 0;
+	FILE *f = fopen(FILTER, "r");
+
+	CHECK(f && fscanf(f, "%x", &v) == 1 && fclose(f) == 0);
+	return v;
+}
+
+static void set_own(void)
+{
+	FILE *f = fopen(FILTER, "w");
+
+	CHECK(f && fputs("0x1b", f) > 0 && fclose(f) == 0);
+	CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
+	CHECK(barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0);
+	slack = prctl(PR_GET_TIMERSLACK);
+}
+
+static void own_check(void)
+{
+	int sig = -1, subreaper = 0;
+
+	CHECK(prctl(PR_GET_CHILD_SUBREAPER, &subreaper) == 0 && subreaper == 1 && prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1);
+	CHECK(prctl(PR_GET_PDEATHSIG, &sig) == 0 && sig == 0);
+	CHECK(prctl(PR_GET_TIMERSLACK) == slack && personality(0xffffffff) == 0);
+	CHECK(!has_policy || policy() == MPOL_DEFAULT);
+	CHECK(barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0);
+	CHECK(barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE) == -1 && errno == EPERM); /* never registered for */
+	CHECK(core_filter() == 0x1b);
+}
+
+int main(void)
+{
+	pid_t parent, child;
+	pthread_t t;
+	int status;
+
+	set_own();
+	child = family(&parent);
+	CHECK(pthread_barrier_init(&started, NULL, 2) == 0 && pthread_create(&t, NULL, thread, NULL) == 0);
+	pthread_barrier_wait(&started);
+	feature_ready();
+	do {
+		own_check();
+		orphan_check();
+		feature_work();
+	} while (feature_step());
+	stop = 1;
+	CHECK(pthread_join(t, NULL) == 0);
+	CHECK(kill(parent, SIGKILL) == 0 && waitpid(parent, &status, 0) == parent);
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 3);
+	return 0;
+}
