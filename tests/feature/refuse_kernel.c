@@ -5,6 +5,7 @@
  */
 #include "feature.h"
 
+#include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <linux/perf_event.h>
 #include <linux/userfaultfd.h>
@@ -19,6 +20,7 @@
 #endif
 
 static const char *kind = "";
+static const char *what; /* that the refusal has to say, where it is not "fd N (LINK) is" */
 static struct io_uring_params ring;
 
 /* Of a call that a kernel or a container may refuse. */
@@ -91,12 +93,23 @@ static int make_sealed(void)
 	return fd;
 }
 
+/* It has no descriptor: that of the file it reads. */
+static int make_context(void)
+{
+	static aio_context_t context;
+
+	given(syscall(SYS_io_setup, 8, &context), "aio");
+	what = "/[aio] (deleted) is a context";
+	kind = "null";
+	return open("/dev/null", O_RDONLY);
+}
+
 static const struct {
 	const char *name;
 	int (*make)(void);
 } objects[] = {
 	{ "io_uring", make_ring }, { "userfaultfd", make_userfault }, { "perf", make_counter }, { "fanotify", make_fanotify },
-	{ "pidfd_gone", make_gone }, { "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed },
+	{ "pidfd_gone", make_gone }, { "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed }, { "aio", make_context },
 };
 
 int main(int argc, char **argv)
@@ -112,7 +125,7 @@ int main(int argc, char **argv)
 	CHECK(fd >= 0);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	CHECK(readlink(path, link, sizeof(link) - 1) > 0 && strstr(link, kind));
-	CHECK(fprintf(f, "fd %d (%s) is ", fd, link) > 0 && fclose(f) == 0);
+	CHECK((what ? fprintf(f, "%s", what) : fprintf(f, "fd %d (%s) is ", fd, link)) > 0 && fclose(f) == 0);
 	feature_ready();
 	do {
 		feature_work();
