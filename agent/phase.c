@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "agent/advice.h"
 #include "agent/content.h"
 #include "agent/device.h"
 #include "agent/fd.h"
@@ -105,6 +106,8 @@ static int quiesce(void)
 	int r = refuse_timers();
 
 	limits_note();
+	if (!r)
+		r = advice_note();
 	if (!r)
 		r = memory_publish_shared();
 	for (const struct fermata_plugin *const *p = agent_plugins; *p && !r; p++)
@@ -192,6 +195,7 @@ static void restart_done(void)
 	sysv_end();
 	moved_end();
 	limits_restarted();
+	advice_restarted();
 	exit_restarted();
 	records_free();
 	names_clear();

@@ -14,11 +14,24 @@
 static char *block, *next;
 static size_t block_size;
 
+/* Of a program that has its memory locked (mlockall), all would be: it is let go before there is a page of it. */
+static void *reserve(size_t size)
+{
+	void *at = raw_mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (raw_is_error(at))
+		return at;
+	RAW2(SYS_munlock, at, size);
+	if (!raw_mprotect(at, size, PROT_READ | PROT_WRITE))
+		return at;
+	raw_munmap(at, size);
+	return (void *)-ENOMEM;
+}
+
 int scratch_begin(void)
 {
 	for (block_size = 1u << 30; block_size >= 16u << 20; block_size /= 4) {
-		block = raw_mmap(NULL, block_size, PROT_READ | PROT_WRITE,
-				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		block = reserve(block_size);
 		if (!raw_is_error(block)) {
 			next = block;
 			return 0;

@@ -11,6 +11,7 @@
  * of what comes through syscall() only what is mapped of a descriptor of the device is the device's. Its anonymous memory is then saved as well, and lies there
  * unused after a restart, as what it has got from malloc.
  */
+#include "agent/advice.h"
 #include "agent/agent.h"
 #include "agent/device.h"
 #include "agent/maps.h"
@@ -70,6 +71,13 @@ EXPORT int munmap(void *at, size_t len)
 	return r;
 }
 
+EXPORT int madvise(void *at, size_t len, int advice)
+{
+	WRAP_READY(madvise);
+	advice_given(advice);
+	return real.madvise(at, len, advice);
+}
+
 static long map_syscall(long nr, const long *a)
 {
 	int flags = (int)a[3];
@@ -86,6 +94,10 @@ long wrap_map_syscall(long nr, const long *a)
 
 	if (nr == SYS_mmap)
 		return map_syscall(nr, a);
+	if (nr == SYS_madvise) {
+		advice_given((int)a[2]);
+		return real.syscall(nr, a[0], a[1], a[2]);
+	}
 	unmap_begin((void *)a[0], (size_t)a[1]);
 	r = real.syscall(nr, a[0], a[1]);
 	unmap_end();

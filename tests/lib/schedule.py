@@ -47,7 +47,7 @@ REFUSED_WITHOUT = ['semaphores', 'message_queues', 'posix_queues', 'sysv_memory'
 # Where kcmp is refused each descriptor is held against each other one of its inode.
 SLOW_WITHOUT = ['many_descriptors']
 # Run by root and in a bare user namespace as well.
-EVERYWHERE = ['threads', 'fork_tree', 'sockets', 'semaphores', 'message_queues', 'posix_queues']
+EVERYWHERE = ['advised', 'threads', 'fork_tree', 'sockets', 'semaphores', 'message_queues', 'posix_queues']
 # In a default container as well: pids of its own that soon begin again, and what tests/lib/confined.c refuses, so that a restart has to do without a
 # capsule. The suite "container" does that with all, in all modes.
 CONTAINER = ['unshare', '--map-root-user', '--pid', '--fork', '--kill-child', '--mount-proc', 'sh', '-c',

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the program has asked of the kernel for its memory besides protection: that it is locked (mlock, mlockall), and advice that lasts (madvise): wiped, or not given to a child; left out
+ * of cores; in huge pages or none; merged; how it is read. Noted in QUIESCE, and so in the image with the memory; asked for again when a restart is done.
+ *
+ * The kernel tells of it in /proc/self/smaps alone, where each mapping costs a walk over its pages. So that is read only where there is something: memory that is locked is counted in
+ * /proc/self/status, and advice is seen by the wrapper of madvise, which notes no more than that such advice was given. What libc gives on its own (tunables of malloc) is not
+ * seen. mlockall(MCL_FUTURE) is told by a page that is mapped for that.
+ *
+ * A device's library may keep children from its registered memory (ibv_fork_init, before Linux 5.12). A restart registers anew, on another device maybe, whose library would not take that
+ * back: where a device has given such advice, none of that kind is kept.
+ *
+ * Owns the notes, and whether advice was given: the former are the checkpoint thread's, the latter is set by any thread and stays until exec.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "agent/advice.h"
+#include "agent/agent.h"
+#include "agent/device.h"
+#include "base/begun.h"
+
+#define TEXT 32768u
+
+struct piece {
+	uint64_t start, end;
+	uint32_t asked; /* bit N: asked[N] */
+	uint32_t readable;
+};
+
+static const struct {
+	char flag[3]; /* in VmFlags: proc_pid_smaps(5) */
+	int advice;   /* 0: not madvise */
+} asked[] = {
+	{ "lo", 0 }, { "lf", 0 }, { "dc", MADV_DONTFORK }, { "wf", MADV_WIPEONFORK }, { "dd", MADV_DONTDUMP }, { "hg", MADV_HUGEPAGE },
+	{ "nh", MADV_NOHUGEPAGE }, { "mg", MADV_MERGEABLE }, { "sr", MADV_SEQUENTIAL }, { "rr", MADV_RANDOM },
+};
+enum { LOCKED = 1, ON_FAULT = 2, DONT_FORK = 4 };
+
+static struct {
+	struct piece *pieces;
+	uint32_t count, room;
+	uint32_t future; /* LOCKED, ON_FAULT: what comes will be */
+} noted;
+
+static uint32_t given; /* bit N: advice N was, by the program; by a device: DEVICE_DONT_FORK */
+#define DEVICE_DONT_FORK 1u
+#define LASTING                                                                                                                                         \
+	(1u << MADV_DONTFORK | 1u << MADV_WIPEONFORK | 1u << MADV_DONTDUMP | 1u << MADV_HUGEPAGE | 1u << MADV_NOHUGEPAGE | 1u << MADV_MERGEABLE | \
+	 1u << MADV_SEQUENTIAL | 1u << MADV_RANDOM)
+
+void advice_given(int advice)
+{
+	uint32_t bit = advice > 0 && advice < 32 ? LASTING & 1u << advice : 0;
+
+	if (fermata_in_device())
+		bit = advice == MADV_DONTFORK ? DEVICE_DONT_FORK : 0;
+	if (bit & ~__atomic_load_n(&given, __ATOMIC_RELAXED))
+		__atomic_fetch_or(&given, bit, __ATOMIC_RELAXED);
+}
+
+static void forget(void)
+{
+	fermata_free(noted.pieces);
+	memset(&noted, 0, sizeof(noted));
+}
+
+static int add_piece(const struct piece *p)
+{
+	if (noted.count == noted.room) {
+		uint32_t room = noted.room * 2 + 64;
+		struct piece *more = fermata_alloc(room * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		if (noted.count)
+			memcpy(more, noted.pieces, noted.count * sizeof(*more));
+		fermata_free(noted.pieces);
+		noted.pieces = more;
+		noted.room = room;
+	}
+	noted.pieces[noted.count++] = *p;
+	return 0;
+}
+
+/* Less what is the device's. */
+static int add(struct piece p)
+{
+	uint64_t cut_start, cut_end, end = p.end;
+	int r = 0;
+
+	while (p.start < end && !r) {
+		bool cut = device_range_next(p.start, end, &cut_start, &cut_end);
+
+		p.end = cut ? cut_start : end;
+		if (p.end > p.start)
+			r = add_piece(&p);
+		p.start = cut ? cut_end : end;
+	}
+	return r;
+}
+
+static uint64_t hexadecimal(const char **at)
+{
+	uint64_t v = 0;
+
+	for (; (**at >= '0' && **at <= '9') || (**at >= 'a' && **at <= 'f'); (*at)++)
+		v = v << 4 | (uint64_t)(**at <= '9' ? **at - '0' : **at - 'a' + 10);
+	return v;
+}
+
+static uint32_t flags_in(const char *line)
+{
+	uint32_t mask = 0;
+
+	for (const char *p = strchr(line, ' '); p && p[1] && p[2]; p = strchr(p + 1, ' '))
+		for (uint32_t i = 0; i < ARRAY_SIZE(asked); i++)
+			mask |= p[1] == asked[i].flag[0] && p[2] == asked[i].flag[1] ? 1u << i : 0;
+	return given & DEVICE_DONT_FORK ? mask & ~(uint32_t)DONT_FORK : mask;
+}
+
+/* One of smaps: a mapping's first, "start-end perms ...", or one of those below it, "Name: ...". @p: the mapping so far. */
+static int take_line(const char *line, struct piece *p, uint64_t probe)
+{
+	if (!strncmp(line, "VmFlags:", 8)) {
+		p->asked = flags_in(line);
+		if (p->start <= probe && probe < p->end)
+			noted.future = p->asked & (LOCKED | ON_FAULT);
+		return p->asked ? add(*p) : 0;
+	}
+	if (*line >= 'A' && *line <= 'Z')
+		return 0;
+	p->start = hexadecimal(&line);
+	line++;
+	p->end = hexadecimal(&line);
+	p->readable = line[1] == 'r';
+	return 0;
+}
+
+/* Takes the whole lines of @text; the bytes that are left stand at its beginning then. */
+static int take_lines(char *text, size_t *have, struct piece *p, uint64_t probe)
+{
+	char *line = text, *end;
+	int r = 0;
+
+	while (!r && (end = memchr(line, '\n', *have - (size_t)(line - text)))) {
+		*end = 0;
+		r = take_line(line, p, probe);
+		line = end + 1;
+	}
+	*have -= (size_t)(line - text);
+	memmove(text, line, *have);
+	return r;
+}
+
+static int read_all(int fd, char *text, uint64_t probe)
+{
+	struct piece p = { 0 };
+	size_t have = 0;
+	long n;
+	int r = 0;
+
+	while (!r && (n = raw_read(fd, text + have, TEXT - have))) {
+		if (n < 0 && n != -EINTR)
+			return (int)n;
+		have += n > 0 ? (size_t)n : 0;
+		r = take_lines(text, &have, &p, probe);
+		if (have == TEXT)
+			return -EFBIG;
+	}
+	return r;
+}
+
+static int read_smaps(uint64_t probe)
+{
+	char *text = fermata_alloc(TEXT);
+	int r, fd = raw_open("/proc/thread-self/smaps", O_RDONLY | O_CLOEXEC, 0);
+
+	if (fd == -ENOENT && !text)
+		fd = -ENOMEM;
+	device_list_begin();
+	r = fd < 0 ? fd : !text ? -ENOMEM : read_all(fd, text, probe);
+	device_list_end();
+	if (fd >= 0)
+		raw_close(fd);
+	fermata_free(text);
+	return r == -ENOENT ? 0 : r; /* a kernel without it (CONFIG_PROC_PAGE_MONITOR) */
+}
+
+/* Is it refused, so are all that follow, and those are to be locked. */
+static int note(void)
+{
+	char *probe = raw_mmap(NULL, FM_PAGE_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t locked = begun_number("/proc/thread-self/status", "\nVmLck:");
+	int r = 0;
+
+	if ((locked && locked != UINT64_MAX) || given & LASTING)
+		r = read_smaps((uint64_t)probe);
+	if (raw_is_error(probe))
+		noted.future = LOCKED;
+	else
+		raw_munmap(probe, FM_PAGE_SIZE);
+	return r;
+}
+
+int advice_note(void)
+{
+	int r;
+
+	forget();
+	r = note();
+	return r ? fermata_fail(r, "what process %u has asked for its memory (madvise, mlock) cannot be told (errno %d)", agent.pid, -r) : 0;
+}
+
+/* False: refused. The first time it is said: the program runs on as it would on a host that refuses the call. */
+static bool ask(const struct piece *p, uint32_t i)
+{
+	static bool said;
+	uint64_t length = p->end - p->start;
+	bool lazy = p->asked & ON_FAULT || !p->readable; /* what cannot be read cannot be read in */
+	long r;
+
+	if (asked[i].advice)
+		r = RAW3(SYS_madvise, p->start, length, asked[i].advice);
+	else
+		r = 1u << i == LOCKED ? RAW3(SYS_mlock2, p->start, length, lazy ? MLOCK_ONFAULT : 0) : 0;
+	if (r && !said) {
+		said = true;
+		log_warn("process %u: its memory at %lx cannot be %s here (errno %d)%s", agent.pid, p->start, asked[i].advice ? "as it had advised (madvise)" : "locked", (int)-r,
+			 asked[i].advice ? "" : ": raise the limit (ulimit -l)");
+	}
+	return !r;
+}
+
+/* Who may not lock what there is, and had all that comes locked, would get no more memory at all. */
+void advice_restarted(void)
+{
+	bool all_locked = true;
+
+	for (uint32_t n = 0; n < noted.count; n++)
+		for (uint32_t i = 0; i < ARRAY_SIZE(asked); i++)
+			if (noted.pieces[n].asked & 1u << i)
+				all_locked &= ask(&noted.pieces[n], i) || asked[i].advice;
+	if (noted.future && all_locked)
+		RAW1(SYS_mlockall, MCL_FUTURE | (noted.future & ON_FAULT ? MCL_ONFAULT : 0));
+	forget();
+}
