@@ -86,6 +86,7 @@ struct stop_thread {
 	struct image_thread record;
 	const void *fxsave; /* in its signal frame */
 	bool by_setxid; /* asked by SIGSETXID, too */
+	bool tiles;	/* it has used AMX */
 	/* the system call that the thread was in when it was asked to stop; number -1: none */
 	long call, args[6];
 	uint64_t call_sp, call_pc;

@@ -101,10 +101,23 @@ static int refuse_timers(void)
 			    "(CONFIG_CHECKPOINT_RESTORE) to list them", agent.pid);
 }
 
+static int refuse_tiles(void)
+{
+	struct stop_thread *t;
+
+	for (uint32_t i = 0; (t = stop_thread_at(i)); i++)
+		if (stop_slot_state(t) == STOP_STOPPED && t->tiles)
+			return fermata_fail(-EOPNOTSUPP, "thread %d of process %u has used AMX tiles, which cannot be given back yet: have it do without (for oneDNN: ONEDNN_MAX_CPU_ISA=AVX512_CORE)",
+					    t->tid, agent.pid);
+	return 0;
+}
+
 static int quiesce(void)
 {
 	int r = refuse_timers();
 
+	if (!r)
+		r = refuse_tiles();
 	limits_note();
 	if (!r)
 		r = advice_note();

@@ -9,6 +9,8 @@
 #include "agent/agent.h"
 #include "agent/arch/x86_64/context.h"
 
+#define FXSAVE_SOFTWARE 464u /* where the kernel says how large its frame is: asm/sigcontext.h */
+#define XSTATE_TILES 18u
 #define PERSONALITY_ASK 0xffffffffu /* personality(2): changes nothing */
 
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
@@ -92,8 +94,20 @@ static void record_user_regs(struct stop_thread *t, const ucontext_t *frame)
 	t->fxsave = frame->uc_mcontext.fpregs;
 }
 
+/*
+ * What the frame has room for: the kernel's for who has used tiles (AMX) is larger, and in a new process, which has not, it would take nothing from such a frame but the oldest registers
+ * (arch/x86/kernel/fpu/signal.c, check_xstate_in_sigframe).
+ */
+static bool has_tiles(const ucontext_t *frame)
+{
+	const struct _fpx_sw_bytes *room = (const void *)((const char *)frame->uc_mcontext.fpregs + FXSAVE_SOFTWARE);
+
+	return frame->uc_mcontext.fpregs && room->magic1 == FP_XSTATE_MAGIC1 && room->xstate_bv & 1ull << XSTATE_TILES;
+}
+
 void stop_record(struct stop_thread *t, ucontext_t *frame)
 {
+	t->tiles = has_tiles(frame);
 	record_self(t, frame);
 	record_user_regs(t, frame);
 }

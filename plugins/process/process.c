@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Flags that the kernel keeps for a process as a whole and tells of: whether orphans of its descendants come to it, which barriers of memory it has registered for, whether it has huge and
- * merged pages, what a core of it is to contain. All of them can be asked for and set by any of its threads. Owns what there is to be said, from RECREATE to the end of the restart.
+ * merged pages, what a core of it is to contain, whether it may use AMX. All of them can be asked for and set by any of its threads. Owns what there is to be said, from RECREATE to the end of the restart.
  *
- * What a thread has for itself is in its image_thread (restorer/thread.c), how it is scheduled the schedule plugin's matter. Not kept, since the kernel does not tell or does not let it be
- * undone: keys of memory protection, dispatch of system calls to user space, MDWE, the choice against speculation, securebits, PR_SET_PTRACER, oom_score_adj.
+ * What a thread has for itself is in its image_thread (restorer/thread.c), how it is scheduled the schedule plugin's matter. What is not kept: doc/restart.md.
  */
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -22,6 +21,9 @@
 #define PR_GET_MEMORY_MERGE 68
 #endif
 #define GET_REGISTRATIONS (1 << 9) /* MEMBARRIER_CMD_GET_REGISTRATIONS, Linux 6.3 */
+#define ARCH_GET_XCOMP_PERM 0x1022 /* Linux 5.16 */
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define STATES_ASKED_FOR (1ull << 18) /* the tiles of AMX; all others are everybody's */
 #define CORE_FILTER "/proc/self/coredump_filter"
 
 enum { HUGE, MERGE, CORE, KINDS };
@@ -72,6 +74,8 @@ static int dump(struct fermata_sink *sink)
 	long huge = RAW5(SYS_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0), merge = RAW5(SYS_prctl, PR_GET_MEMORY_MERGE, 0, 0, 0, 0);
 
 	RAW5(SYS_prctl, PR_GET_CHILD_SUBREAPER, &p.subreaper, 0, 0, 0);
+	if (RAW2(SYS_arch_prctl, ARCH_GET_XCOMP_PERM, &p.states))
+		p.states = 0;
 	p.huge_disable = huge > 0 ? (uint32_t)huge : 0;
 	p.merge = merge > 0;
 	return fermata_sink_write(sink, &p, sizeof(p));
@@ -102,6 +106,13 @@ static int set_barriers(uint32_t mask)
 	return 0;
 }
 
+static int set_states(uint64_t states)
+{
+	long r = states & STATES_ASKED_FOR ? RAW2(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, 18) : 0;
+
+	return r ? fermata_fail((int)r, "process %u has leave to use AMX tiles, which this host does not give (errno %d): restart it on one that does", fermata_pid(), (int)-r) : 0;
+}
+
 /* What only makes memory or a core smaller is not worth a restart: it is said when the process' standard error is there. */
 static void set_or_note(int which, long err)
 {
@@ -121,6 +132,7 @@ static void restarted(void)
 static int recreate(const void *record, size_t len)
 {
 	const struct process_record *p = record;
+	int r;
 
 	if (len < sizeof(*p) || p->version != PROCESS_RECORD_VERSION)
 		return fermata_fail(-EBADMSG, "the record of the flags of process %u is damaged or of another version", fermata_pid());
@@ -132,7 +144,8 @@ static int recreate(const void *record, size_t len)
 		set_or_note(MERGE, RAW5(SYS_prctl, PR_SET_MEMORY_MERGE, 1, 0, 0, 0));
 	if (p->core_filter != UINT32_MAX && p->core_filter != read_core_filter())
 		set_or_note(CORE, write_core_filter(p->core_filter));
-	return set_barriers(p->barriers);
+	r = set_barriers(p->barriers);
+	return r ? r : set_states(p->states);
 }
 
 extern const struct fermata_plugin plugin_process;

@@ -13,5 +13,6 @@ struct process_record {
 	uint32_t merge;	       /* PR_SET_MEMORY_MERGE */
 	uint32_t barriers;     /* MEMBARRIER_CMD_REGISTER_* that have been called */
 	uint32_t core_filter;  /* /proc/self/coredump_filter; UINT32_MAX: not known */
+	uint64_t states;       /* bit N: it has leave to use state N of the processor (ARCH_GET_XCOMP_PERM) */
 };
-_Static_assert(sizeof(struct process_record) == 24, "process_record");
+_Static_assert(sizeof(struct process_record) == 32, "process_record");

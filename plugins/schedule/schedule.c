@@ -6,7 +6,7 @@
  * The kernel keeps all of this for each thread and lets any thread of the user ask for it, so the threads need not do it themselves. Where a container refuses to tell, it is taken for what
  * the job was begun with. The agent's own threads are not told apart: at a restart nobody has their numbers.
  *
- * Not kept: I/O priority, utilization clamps, timer slack, autogroup, control group.
+ * Not kept: I/O priority, utilization clamps, autogroup, control group.
  */
 #include "plugins/schedule/schedule.h"
 
