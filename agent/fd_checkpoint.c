@@ -111,6 +111,7 @@ static int dump_one(struct fd_entry *e, struct image_resource *r)
 	fm_format(r->plugin, sizeof(r->plugin), "%s", e->plugin ? e->plugin->name : "stdio");
 	if (!fd_entry_led(e))
 		return fermata_sink_write(&e->record, &foreign, sizeof(foreign));
+	fd_owner_note(e);
 	if (!e->plugin)
 		return fd_stdio_dump(e, &e->record);
 	return e->plugin->fd_dump(&e->desc, &e->record);

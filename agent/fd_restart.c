@@ -220,6 +220,16 @@ static int fetch(const struct fd_entry *e)
 	return r;
 }
 
+static int each_own(int (*fn)(const struct fd_entry *e))
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < fd_table.count && !r; i++)
+		if (fd_table.entries[i]->plugin && fd_entry_led(fd_table.entries[i]))
+			r = fn(fd_table.entries[i]);
+	return r;
+}
+
 int fd_refill(void)
 {
 	int r = 0;
@@ -227,6 +237,8 @@ int fd_refill(void)
 	for (uint32_t i = 0; i < fd_table.count && !r; i++)
 		if (!fd_entry_led(fd_table.entries[i]))
 			r = fetch(fd_table.entries[i]);
+	if (!r)
+		r = each_own(fd_owner_restore);
 	for (uint32_t i = 0; i < fd_table.count && !r; i++) {
 		struct fd_entry *e = fd_table.entries[i];
 
@@ -236,7 +248,7 @@ int fd_refill(void)
 		if (r)
 			failed(e, e->desc.fd, r);
 	}
-	return r;
+	return r ? r : each_own(fd_owner_tell);
 }
 
 void fd_restarted(void)

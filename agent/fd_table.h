@@ -16,8 +16,14 @@ bool device_owns_fd(int fd);
 void device_list_begin(void);
 void device_list_end(void);
 
+struct fd_owner { /* fd_owner.c */
+	int type, pid; /* struct f_owner_ex */
+	int sig;       /* 0: SIGIO */
+};
+
 struct fd_entry {
 	struct fermata_desc desc;
+	struct fd_owner owner;
 	const struct fermata_plugin *plugin; /* NULL: re-attached, see fd_stdio.c */
 	struct image_fd *fds; /* every descriptor of this process that names it, ascending */
 	uint32_t fd_count, fd_room;
@@ -57,6 +63,11 @@ void fd_found_end(bool closed);
 int fd_share_publish(void);
 /* Elects the leaders from the answers. */
 int fd_share_resolve(void);
+
+/* Of one that is led here, in WRITE; when it is in its place again, before and behind its contents. 0 or -errno. */
+void fd_owner_note(struct fd_entry *e);
+int fd_owner_restore(const struct fd_entry *e);
+int fd_owner_tell(const struct fd_entry *e);
 
 /* 1: a terminal, which is re-attached; 0: not. */
 int fd_stdio_claim(const struct fermata_desc *d);
