@@ -1,17 +1,33 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The options of a socket that a program may have set and would miss. Each is recorded as it reads, whether set or not, and
- * set again where it differs from what the new socket has. Buffer sizes are kept only where the program has set them
+ * set again where it differs from what the new socket has; one that this kernel does not know is left out. Buffer sizes are kept only where the program has set them
  * (SO_BUF_LOCK, kernel 5.14): others are the kernel's to tune. SO_REUSEADDR is socket.c's matter.
  */
 #include <errno.h>
 #include <linux/netlink.h>
+#include <linux/udp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
 
 #include "plugins/socket/socket.h"
 
+/* Not in all of Debian 12's headers, or of later kernels. */
+#define IPV6_FLOWINFO 11
+#define IPV6_FLOWINFO_SEND 33
+#ifndef SO_PASSPIDFD
+#define SO_PASSPIDFD 76
+#endif
+#ifndef SO_TXREHASH
+#define SO_TXREHASH 74
+#endif
+#ifndef IP_LOCAL_PORT_RANGE
+#define IP_LOCAL_PORT_RANGE 51
+#endif
+#ifndef IP_RECVFRAGSIZE
+#define IP_RECVFRAGSIZE 25
+#endif
 #ifndef SOL_NETLINK
 #define SOL_NETLINK 270
 #endif
@@ -39,24 +55,63 @@ static const struct option_kind {
 	{ SOL_SOCKET, SO_REUSEADDR, 4, UDP, 1, 0 },
 	{ SOL_SOCKET, SO_TIMESTAMP, 4, UDP, 0, 0 },
 	{ SOL_SOCKET, SO_TIMESTAMPNS, 4, UDP, 0, 0 },
-	{ IPPROTO_IP, IP_FREEBIND, 4, UDP, 1, 0 },
-	{ IPPROTO_IP, IP_TTL, 4, UDP, 0, 0 },
+	{ SOL_SOCKET, SO_TIMESTAMPING, 4, INET, 0, 0 },
+	{ SOL_SOCKET, SO_DONTROUTE, 4, INET, 0, 0 },
+	{ SOL_SOCKET, SO_RXQ_OVFL, 4, UDP, 0, 0 },
+	{ SOL_SOCKET, SO_NO_CHECK, 4, UDP, 0, 0 },
+	{ SOL_SOCKET, SO_ZEROCOPY, 4, INET, 0, 0 },
+	{ SOL_SOCKET, SO_MAX_PACING_RATE, 4, INET, 0, 0 },
+	{ SOL_SOCKET, SO_SELECT_ERR_QUEUE, 4, INET, 0, 0 },
+	{ SOL_SOCKET, SO_TXREHASH, 4, TCP, 0, 0 },
+	{ SOL_SOCKET, SO_PASSSEC, 4, UNIX, 0, 0 },
+	{ SOL_SOCKET, SO_PASSPIDFD, 4, UNIX, 0, 0 },
+	{ IPPROTO_IP, IP_FREEBIND, 4, INET, 1, 0 },
+	{ IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 4, INET, 1, 0 },
+	{ IPPROTO_IP, IP_LOCAL_PORT_RANGE, 4, INET, 1, 0 },
+	{ IPPROTO_IP, IP_TTL, 4, INET, 0, 0 },
+	{ IPPROTO_IP, IP_MINTTL, 4, TCP, 0, 0 },
+	{ IPPROTO_IP, IP_RECVORIGDSTADDR, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_RECVOPTS, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_RETOPTS, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_PASSSEC, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_CHECKSUM, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_RECVFRAGSIZE, 4, UDP, 0, 0 },
 	{ IPPROTO_IP, IP_PKTINFO, 4, UDP, 0, 0 },
 	{ IPPROTO_IP, IP_RECVTTL, 4, UDP, 0, 0 },
 	{ IPPROTO_IP, IP_RECVTOS, 4, UDP, 0, 0 },
 	{ IPPROTO_IP, IP_RECVERR, 4, UDP, 0, 0 },
-	{ IPPROTO_IP, IP_MTU_DISCOVER, 4, UDP, 0, 0 },
+	{ IPPROTO_IP, IP_MTU_DISCOVER, 4, INET, 0, 0 },
 	{ IPPROTO_IP, IP_MULTICAST_TTL, 4, UDP, 0, 0 },
 	{ IPPROTO_IP, IP_MULTICAST_LOOP, 4, UDP, 0, 0 },
 	{ IPPROTO_IP, IP_MULTICAST_ALL, 4, UDP, 0, 0 },
 	{ IPPROTO_IP, IP_MULTICAST_IF, 4, UDP, 0, 0 },
-	{ IPPROTO_IPV6, IPV6_RECVPKTINFO, 4, UDP6, 0, 0 },
-	{ IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 4, UDP6, 0, 0 },
-	{ IPPROTO_IPV6, IPV6_UNICAST_HOPS, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_RECVPKTINFO, 4, INET6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 4, INET6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_UNICAST_HOPS, 4, INET6, 0, 0 },
 	{ IPPROTO_IPV6, IPV6_MULTICAST_HOPS, 4, UDP6, 0, 0 },
 	{ IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 4, UDP6, 0, 0 },
 	{ IPPROTO_IPV6, IPV6_MULTICAST_IF, 4, UDP6, 0, 0 },
-	{ IPPROTO_IPV6, IPV6_TCLASS, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_TCLASS, 4, INET6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_RECVTCLASS, 4, INET6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_MTU_DISCOVER, 4, INET6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_FREEBIND, 4, INET6, 1, 0 },
+	{ IPPROTO_IPV6, IPV6_FLOWINFO, 4, INET6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_FLOWINFO_SEND, 4, INET6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, 4, INET6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_MINHOPCOUNT, 4, INET6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_RECVERR, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_RECVORIGDSTADDR, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_RECVPATHMTU, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_RECVRTHDR, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_RECVHOPOPTS, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_RECVDSTOPTS, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_RECVFRAGSIZE, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_DONTFRAG, 4, UDP6, 0, 0 },
+	{ IPPROTO_IPV6, IPV6_MULTICAST_ALL, 4, UDP6, 0, 0 },
+	{ IPPROTO_UDP, UDP_SEGMENT, 4, UDP, 0, 0 },
+	{ IPPROTO_UDP, UDP_GRO, 4, UDP, 0, 0 },
+	{ IPPROTO_UDP, UDP_NO_CHECK6_TX, 4, UDP6, 0, 0 },
+	{ IPPROTO_UDP, UDP_NO_CHECK6_RX, 4, UDP6, 0, 0 },
 	{ SOL_NETLINK, NETLINK_PKTINFO, 4, NETLINK, 0, 0 },
 	{ SOL_NETLINK, NETLINK_BROADCAST_ERROR, 4, NETLINK, 0, 0 },
 	{ SOL_NETLINK, NETLINK_NO_ENOBUFS, 4, NETLINK, 0, 0 },
@@ -72,6 +127,14 @@ static const struct option_kind {
 	{ IPPROTO_TCP, TCP_KEEPCNT, 4, TCP, 0, 0 },
 	{ IPPROTO_TCP, TCP_USER_TIMEOUT, 4, TCP, 0, 0 },
 	{ IPPROTO_TCP, TCP_DEFER_ACCEPT, 4, TCP, 0, 0 },
+	{ IPPROTO_TCP, TCP_SYNCNT, 4, TCP, 0, 0 },
+	{ IPPROTO_TCP, TCP_LINGER2, 4, TCP, 0, 0 },
+	{ IPPROTO_TCP, TCP_NOTSENT_LOWAT, 4, TCP, 0, 0 },
+	{ IPPROTO_TCP, TCP_INQ, 4, TCP, 0, 0 },
+	{ IPPROTO_TCP, TCP_FASTOPEN, 4, TCP, 0, 0 },
+	{ IPPROTO_TCP, TCP_SAVE_SYN, 4, TCP, 0, 0 },
+	{ IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 4, TCP, 0, 0 },
+	{ SOL_SOCKET, SO_PRIORITY, 4, ANY, 0, 0 }, /* which IP_TOS sets as well */
 };
 
 static bool applies(const struct option_kind *k, const struct socket_record *r)
@@ -181,8 +244,8 @@ int socket_options_restore(int fd, int number, const struct socket_option *o, ui
 		}
 		if (!k || o->length > sizeof(now) || k->early != early)
 			continue;
-		if (!k->locked && socket_get(fd, o->level, o->name, now, o->length) == (int)o->length &&
-		    !memcmp(now, o->value, o->length))
+		r = socket_get(fd, o->level, o->name, now, o->length);
+		if (r == -ENOPROTOOPT || (!k->locked && r == (int)o->length && !memcmp(now, o->value, o->length)))
 			continue;
 		r = socket_set(fd, o->level, o->name, o->value, o->length);
 		if (r < 0)
