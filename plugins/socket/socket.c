@@ -15,7 +15,7 @@
 #include "base/sys.h"
 #include "plugins/socket/socket.h"
 
-#define OPTIONS_MAX 144
+#define OPTIONS_MAX 256
 
 static int classify(struct fermata_desc *d, struct socket_state *s)
 {

@@ -135,6 +135,12 @@ int socket_far_reconnect(const struct fermata_desc *d);
 int socket_far_refill(const struct fermata_desc *d);
 void socket_far_end(void);
 
+/* ---- socket_filter.c ---- */
+#define SOCKET_FILTER_MAX 256u /* instructions */
+/* As options: how many, or -errno. */
+int socket_filter_dump(int fd, struct socket_option *options, uint32_t room);
+int socket_filter_restore(int fd, int number, const struct socket_option *o, uint32_t count);
+
 /* ---- socket_option.c ---- */
 int socket_options_dump(int fd, const struct socket_record *r, struct socket_option *options, uint32_t room);
 /* @early: those that matter before bind; else the others. @number names the socket in a message. */

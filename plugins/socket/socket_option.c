@@ -63,6 +63,7 @@ static const struct option_kind {
 	{ SOL_SOCKET, SO_MAX_PACING_RATE, 4, INET, 0, 0 },
 	{ SOL_SOCKET, SO_SELECT_ERR_QUEUE, 4, INET, 0, 0 },
 	{ SOL_SOCKET, SO_TXREHASH, 4, TCP, 0, 0 },
+	{ SOL_SOCKET, SO_LOCK_FILTER, 4, ANY, 0, 0 }, /* behind the filter */
 	{ SOL_SOCKET, SO_PASSSEC, 4, UNIX, 0, 0 },
 	{ SOL_SOCKET, SO_PASSPIDFD, 4, UNIX, 0, 0 },
 	{ IPPROTO_IP, IP_FREEBIND, 4, INET, 1, 0 },
@@ -161,11 +162,15 @@ static bool applies(const struct option_kind *k, const struct socket_record *r)
 	}
 }
 
-/* What is joined is not an option that reads back. */
-static int add_groups(int fd, const struct socket_record *r, struct socket_option *options, uint32_t n, uint32_t room)
+/* What is joined, or attached, is not an option that reads back. */
+static int add_others(int fd, const struct socket_record *r, struct socket_option *options, uint32_t n, uint32_t room)
 {
-	int more = 0;
+	int more = socket_filter_dump(fd, options + n, room - n);
 
+	if (more < 0)
+		return more;
+	n += (uint32_t)more;
+	more = 0;
 	if (socket_is_udp(r))
 		more = socket_udp_groups(fd, r, options + n, room - n);
 	else if (r->domain == AF_NETLINK && n < room)
@@ -196,7 +201,7 @@ int socket_options_dump(int fd, const struct socket_record *r, struct socket_opt
 		}
 		n++;
 	}
-	return add_groups(fd, r, options, n, room);
+	return add_others(fd, r, options, n, room);
 }
 
 static const struct option_kind *kind_of(const struct socket_option *o)
@@ -231,6 +236,10 @@ static int join(int fd, int number, const struct socket_option *o)
 
 int socket_options_restore(int fd, int number, const struct socket_option *o, uint32_t count, bool early)
 {
+	int err = early ? 0 : socket_filter_restore(fd, number, o, count);
+
+	if (err)
+		return err;
 	for (uint32_t i = 0; i < count; i++, o++) {
 		const struct option_kind *k = kind_of(o);
 		uint8_t now[sizeof(o->value)];

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Options of sockets, each set to what it is not at first and read at every step: of TCP sockets that listen and that are connected, of UDP sockets, over IPv4 and IPv6, of unix sockets. What
- * this kernel does not have, or not for an ordinary user, is left out.
+ * this kernel does not have, or not for an ordinary user, is left out. And a filter that is locked.
  */
 #include "feature.h"
 
+#include <linux/filter.h>
 #include <linux/in6.h>
 #include <linux/udp.h>
 #include <netinet/in.h>
@@ -140,19 +141,45 @@ static void inet(int family, unsigned int kind)
 	add(udp, kind | UDP, "datagrams");
 }
 
+/* Lets through what begins with an x. */
+static void attach(int fd)
+{
+	struct sock_filter code[] = { BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 'x', 0, 1), BPF_STMT(BPF_RET | BPF_K, 0xffff),
+				      BPF_STMT(BPF_RET | BPF_K, 0) };
+	struct sock_fprog all = { 4, code };
+	int one = 1;
+
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &all, sizeof(all)) == 0);
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &one, sizeof(one)) == 0);
+}
+
+/* One that had passed stays in between, for the next step. */
+static void filter_check(const int pair[2])
+{
+	char c;
+	int one = 1;
+
+	CHECK(send(pair[0], "y", 1, 0) == 1 && send(pair[0], "x", 1, 0) == 1);
+	CHECK(recv(pair[1], &c, 1, 0) == 1 && c == 'x');
+	CHECK(setsockopt(pair[1], SOL_SOCKET, SO_DETACH_FILTER, &one, sizeof(one)) == -1 && errno == EPERM);
+}
+
 int main(void)
 {
-	int pair[2];
+	int pair[2], filtered[2];
 
 	inet(AF_INET, FOUR);
 	inet(AF_INET6, SIX);
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
 	add(pair[0], UNIX, "stream");
 	add(socket(AF_UNIX, SOCK_DGRAM, 0), UNIX, "datagram");
+	CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, filtered) == 0 && send(filtered[0], "x", 1, 0) == 1);
+	attach(filtered[1]);
 	feature_ready();
 	do {
 		for (int i = 0; i < count; i++)
 			options_check(&socks[i]);
+		filter_check(filtered);
 		feature_work();
 	} while (feature_step());
 	return 0;
