@@ -8,7 +8,7 @@
  *   shared, of a file                    SHARED_FILE
  *   [vdso] and its data                  VDSO
  *   System V shared memory               SYSV (agent/sysv.c)
- *   shared, of a device; the kernel's AIO refused by name
+ *   shared, of a device; the kernel's AIO; secret memory   refused by name
  *
  * Owns no state. Runs in the checkpoint thread while the program stands still; its buffers are scratch memory, which is
  * left out of the list.
@@ -154,6 +154,8 @@ static int classify(const struct line *l, struct image_mapping *v)
 		v->kind = IMAGE_MAPPING_ANON;
 		return 0;
 	}
+	if (!(l->dev >> 20) && !strcmp(l->path, "/secretmem (deleted)"))
+		return refuse(l, "is secret memory (memfd_secret), which must not come to lie in a file: let the program give it up before the checkpoint");
 	if (!(l->dev >> 20) && !strcmp(l->path, "/[aio] (deleted)"))
 		return refuse(l, "is a context of asynchronous I/O (io_setup, libaio), whose requests the kernel does not tell of: let the program end it before the checkpoint (io_destroy)");
 	if (deleted || !strncmp(l->path, "/memfd:", 7)) {

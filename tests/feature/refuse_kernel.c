@@ -104,12 +104,21 @@ static int make_context(void)
 	return open("/dev/null", O_RDONLY);
 }
 
+static int make_secret(void)
+{
+	int fd = given(syscall(447 /* SYS_memfd_secret */, 0), "secret");
+
+	CHECK(ftruncate(fd, 4096) == 0 && mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED);
+	what = "/secretmem (deleted) is secret memory";
+	return fd;
+}
+
 static const struct {
 	const char *name;
 	int (*make)(void);
 } objects[] = {
 	{ "io_uring", make_ring }, { "userfaultfd", make_userfault }, { "perf", make_counter }, { "fanotify", make_fanotify },
-	{ "pidfd_gone", make_gone }, { "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed }, { "aio", make_context },
+	{ "pidfd_gone", make_gone }, { "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed }, { "aio", make_context }, { "secret", make_secret },
 };
 
 int main(int argc, char **argv)

@@ -38,7 +38,7 @@ SPECIAL_MODES = {
 }
 REFUSED = {
     'refuse': ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'netlink', 'lease', 'filter_thread', 'filter_child', 'traced', 'traced_by_two', 'attached'],
-    'refuse_kernel': ['io_uring', 'userfaultfd', 'perf', 'fanotify', 'pidfd_gone', 'pidfd_foreign', 'sealed_map', 'aio'],
+    'refuse_kernel': ['io_uring', 'userfaultfd', 'perf', 'fanotify', 'pidfd_gone', 'pidfd_foreign', 'sealed_map', 'aio', 'secret'],
 }
 # Features that take another argument.
 ARGUMENTS = {'traced': ['by_first', 'by_thread']}
