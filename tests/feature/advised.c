@@ -124,10 +124,11 @@ static int may_lock(void)
 
 static pid_t locked_child(void)
 {
-	pid_t pid = may_lock() ? fork() : 0;
+	int may = may_lock();
+	pid_t pid = may ? fork() : 0;
 
 	CHECK(pid >= 0);
-	if (pid || !may_lock())
+	if (pid || !may)
 		return pid;
 	CHECK(mlockall(MCL_FUTURE) == 0);
 	while (!feature_finished()) {
