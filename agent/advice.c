@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "agent/advice.h"
 #include "agent/agent.h"
@@ -42,6 +43,8 @@ static struct {
 	struct piece *pieces;
 	uint32_t count, room;
 	uint32_t future; /* LOCKED, ON_FAULT: what comes will be */
+	bool beyond;     /* the limit (ulimit -l) */
+	bool said;       /* that something is refused */
 } noted;
 
 static uint32_t given; /* bit N: advice N was, by the program; by a device: DEVICE_DONT_FORK */
@@ -120,14 +123,27 @@ static uint32_t flags_in(const char *line)
 	return given & DEVICE_DONT_FORK ? mask & ~(uint32_t)DONT_FORK : mask;
 }
 
+/* The probe's mapping, in which the kernel may show the program's neighbours too. */
+static int take_probed(const struct piece *p, uint64_t probe)
+{
+	struct piece before = *p, after = *p;
+	int r;
+
+	noted.future = p->asked & (LOCKED | ON_FAULT);
+	before.end = probe;
+	after.start = probe + FM_PAGE_SIZE;
+	r = add(before);
+	return r ? r : add(after);
+}
+
 /* One of smaps: a mapping's first, "start-end perms ...", or one of those below it, "Name: ...". @p: the mapping so far. */
 static int take_line(const char *line, struct piece *p, uint64_t probe)
 {
 	if (!strncmp(line, "VmFlags:", 8)) {
 		p->asked = flags_in(line);
-		if (p->start <= probe && probe < p->end)
-			noted.future = p->asked & (LOCKED | ON_FAULT);
-		return p->asked ? add(*p) : 0;
+		if (!p->asked)
+			return 0;
+		return p->start <= probe && probe < p->end ? take_probed(p, probe) : add(*p);
 	}
 	if (*line >= 'A' && *line <= 'Z')
 		return 0;
@@ -177,8 +193,6 @@ static int read_smaps(uint64_t probe)
 	char *text = fermata_alloc(TEXT);
 	int r, fd = raw_open("/proc/thread-self/smaps", O_RDONLY | O_CLOEXEC, 0);
 
-	if (fd == -ENOENT && !text)
-		fd = -ENOMEM;
 	device_list_begin();
 	r = fd < 0 ? fd : !text ? -ENOMEM : read_all(fd, text, probe);
 	device_list_end();
@@ -188,7 +202,27 @@ static int read_smaps(uint64_t probe)
 	return r == -ENOENT ? 0 : r; /* a kernel without it (CONFIG_PROC_PAGE_MONITOR) */
 }
 
-/* Is it refused, so are all that follow, and those are to be locked. */
+/* Whether more may be locked than the limit says (CAP_IPC_LOCK, which is of the host: a capsule's root has it not). */
+static bool may_lock_beyond(void)
+{
+	uint64_t limit[2] = { 0 };
+	size_t length;
+	char *at;
+	bool may;
+
+	RAW4(SYS_prlimit64, 0, RLIMIT_MEMLOCK, NULL, limit);
+	if (*limit == RLIM64_INFINITY)
+		return true;
+	length = ALIGN_UP(*limit + 1, FM_PAGE_SIZE);
+	at = raw_mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (raw_is_error(at))
+		return false;
+	may = !RAW3(SYS_mlock2, at, length, MLOCK_ONFAULT);
+	raw_munmap(at, length);
+	return may;
+}
+
+/* Is the probe refused, so are all that follow, and those are to be locked. */
 static int note(void)
 {
 	char *probe = raw_mmap(NULL, FM_PAGE_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -201,6 +235,7 @@ static int note(void)
 		noted.future = LOCKED;
 	else
 		raw_munmap(probe, FM_PAGE_SIZE);
+	noted.beyond = noted.future && may_lock_beyond();
 	return r;
 }
 
@@ -216,7 +251,6 @@ int advice_note(void)
 /* False: refused. The first time it is said: the program runs on as it would on a host that refuses the call. */
 static bool ask(const struct piece *p, uint32_t i)
 {
-	static bool said;
 	uint64_t length = p->end - p->start;
 	bool lazy = p->asked & ON_FAULT || !p->readable; /* what cannot be read cannot be read in */
 	long r;
@@ -225,15 +259,23 @@ static bool ask(const struct piece *p, uint32_t i)
 		r = RAW3(SYS_madvise, p->start, length, asked[i].advice);
 	else
 		r = 1u << i == LOCKED ? RAW3(SYS_mlock2, p->start, length, lazy ? MLOCK_ONFAULT : 0) : 0;
-	if (r && !said) {
-		said = true;
+	if (r && !noted.said) {
+		noted.said = true;
 		log_warn("process %u: its memory at %lx cannot be %s here (errno %d)%s", agent.pid, p->start, asked[i].advice ? "as it had advised (madvise)" : "locked", (int)-r,
 			 asked[i].advice ? "" : ": raise the limit (ulimit -l)");
 	}
 	return !r;
 }
 
-/* Who may not lock what there is, and had all that comes locked, would get no more memory at all. */
+/* Who may lock no more, and had all that comes locked, would get no more memory: left out, unless it was bound by the limit before. */
+static void lock_future(bool all_locked)
+{
+	if (!all_locked || (noted.beyond && !may_lock_beyond()))
+		log_warn("process %u: what memory it gets from now on is not locked, as it had asked (mlockall): raise the limit (ulimit -l)", agent.pid);
+	else
+		RAW1(SYS_mlockall, MCL_FUTURE | (noted.future & ON_FAULT ? MCL_ONFAULT : 0));
+}
+
 void advice_restarted(void)
 {
 	bool all_locked = true;
@@ -242,7 +284,7 @@ void advice_restarted(void)
 		for (uint32_t i = 0; i < ARRAY_SIZE(asked); i++)
 			if (noted.pieces[n].asked & 1u << i)
 				all_locked &= ask(&noted.pieces[n], i) || asked[i].advice;
-	if (noted.future && all_locked)
-		RAW1(SYS_mlockall, MCL_FUTURE | (noted.future & ON_FAULT ? MCL_ONFAULT : 0));
+	if (noted.future)
+		lock_future(all_locked);
 	forget();
 }

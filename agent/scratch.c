@@ -30,7 +30,7 @@ static void *reserve(size_t size)
 
 int scratch_begin(void)
 {
-	for (block_size = 1u << 30; block_size >= 16u << 20; block_size /= 4) {
+	for (block_size = 1u << 30; block_size >= 1u << 20; block_size /= 4) {
 		block = reserve(block_size);
 		if (!raw_is_error(block)) {
 			next = block;
