@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the program has asked of the kernel for its memory besides protection: that it is locked (mlock, mlockall), and advice that lasts (madvise): wiped, or not given to a child; left out
- * of cores; in huge pages or none; merged; how it is read. Noted in QUIESCE, and so in the image with the memory; asked for again when a restart is done.
+ * of cores; in huge pages or none; merged; how it is read; and the nodes of its pages (mbind). Noted in QUIESCE, and so in the image with the memory; asked for again when a restart is done.
  *
  * The kernel tells of it in /proc/self/smaps alone, where each mapping costs a walk over its pages. So that is read only where there is something: memory that is locked is counted in
  * /proc/self/status, and advice is seen by the wrapper of madvise, which notes no more than that such advice was given. What libc gives on its own (tunables of malloc) is not
- * seen. mlockall(MCL_FUTURE) is told by a page that is mapped for that.
+ * seen. mlockall(MCL_FUTURE) is told by a page that is mapped for that. Nodes are asked for mapping by mapping, of /proc/self/maps, in a program that has called mbind.
  *
  * A device's library may keep children from its registered memory (ibv_fork_init, before Linux 5.12). A restart registers anew, on another device maybe, whose library would not take that
  * back: where a device has given such advice, none of that kind is kept.
@@ -19,6 +19,7 @@
 
 #include "agent/advice.h"
 #include "agent/agent.h"
+#include "agent/binding.h"
 #include "agent/device.h"
 #include "base/begun.h"
 
@@ -28,6 +29,7 @@ struct piece {
 	uint64_t start, end;
 	uint32_t asked; /* bit N: asked[N] */
 	uint32_t readable;
+	struct binding nodes; /* BOUND */
 };
 
 static const struct {
@@ -35,9 +37,9 @@ static const struct {
 	int advice;   /* 0: not madvise */
 } asked[] = {
 	{ "lo", 0 }, { "lf", 0 }, { "dc", MADV_DONTFORK }, { "wf", MADV_WIPEONFORK }, { "dd", MADV_DONTDUMP }, { "hg", MADV_HUGEPAGE },
-	{ "nh", MADV_NOHUGEPAGE }, { "mg", MADV_MERGEABLE }, { "sr", MADV_SEQUENTIAL }, { "rr", MADV_RANDOM },
+	{ "nh", MADV_NOHUGEPAGE }, { "mg", MADV_MERGEABLE }, { "sr", MADV_SEQUENTIAL }, { "rr", MADV_RANDOM }, { "", 0 },
 };
-enum { LOCKED = 1, ON_FAULT = 2, DONT_FORK = 4 };
+enum { LOCKED = 1, ON_FAULT = 2, DONT_FORK = 4, BOUND = 1 << 10 };
 
 static struct {
 	struct piece *pieces;
@@ -49,6 +51,7 @@ static struct {
 
 static uint32_t given; /* bit N: advice N was, by the program; by a device: DEVICE_DONT_FORK */
 #define DEVICE_DONT_FORK 1u
+#define MAY_BE_BOUND 2u
 #define LASTING                                                                                                                                         \
 	(1u << MADV_DONTFORK | 1u << MADV_WIPEONFORK | 1u << MADV_DONTDUMP | 1u << MADV_HUGEPAGE | 1u << MADV_NOHUGEPAGE | 1u << MADV_MERGEABLE | \
 	 1u << MADV_SEQUENTIAL | 1u << MADV_RANDOM)
@@ -61,6 +64,12 @@ void advice_given(int advice)
 		bit = advice == MADV_DONTFORK ? DEVICE_DONT_FORK : 0;
 	if (bit & ~__atomic_load_n(&given, __ATOMIC_RELAXED))
 		__atomic_fetch_or(&given, bit, __ATOMIC_RELAXED);
+}
+
+void advice_bound(void)
+{
+	if (!fermata_in_device() && !(__atomic_load_n(&given, __ATOMIC_RELAXED) & MAY_BE_BOUND))
+		__atomic_fetch_or(&given, MAY_BE_BOUND, __ATOMIC_RELAXED);
 }
 
 static void forget(void)
@@ -136,7 +145,7 @@ static int take_probed(const struct piece *p, uint64_t probe)
 	return r ? r : add(after);
 }
 
-/* One of smaps: a mapping's first, "start-end perms ...", or one of those below it, "Name: ...". @p: the mapping so far. */
+/* One of smaps: a mapping's first, "start-end perms ...", which maps has too, or one of those below it, "Name: ...". @p: the mapping so far. */
 static int take_line(const char *line, struct piece *p, uint64_t probe)
 {
 	if (!strncmp(line, "VmFlags:", 8)) {
@@ -151,7 +160,8 @@ static int take_line(const char *line, struct piece *p, uint64_t probe)
 	line++;
 	p->end = hexadecimal(&line);
 	p->readable = line[1] == 'r';
-	return 0;
+	p->asked = BOUND;
+	return given & MAY_BE_BOUND && binding_get(p->start, &p->nodes) ? add(*p) : 0;
 }
 
 /* Takes the whole lines of @text; the bytes that are left stand at its beginning then. */
@@ -188,10 +198,10 @@ static int read_all(int fd, char *text, uint64_t probe)
 	return r;
 }
 
-static int read_smaps(uint64_t probe)
+static int read_mappings(const char *path, uint64_t probe)
 {
 	char *text = fermata_alloc(TEXT);
-	int r, fd = raw_open("/proc/thread-self/smaps", O_RDONLY | O_CLOEXEC, 0);
+	int r, fd = raw_open(path, O_RDONLY | O_CLOEXEC, 0);
 
 	device_list_begin();
 	r = fd < 0 ? fd : !text ? -ENOMEM : read_all(fd, text, probe);
@@ -230,7 +240,9 @@ static int note(void)
 	int r = 0;
 
 	if ((locked && locked != UINT64_MAX) || given & LASTING)
-		r = read_smaps((uint64_t)probe);
+		r = read_mappings("/proc/thread-self/smaps", (uint64_t)probe);
+	else if (given & MAY_BE_BOUND)
+		r = read_mappings("/proc/thread-self/maps", (uint64_t)probe);
 	if (raw_is_error(probe))
 		noted.future = LOCKED;
 	else
@@ -245,7 +257,16 @@ int advice_note(void)
 
 	forget();
 	r = note();
-	return r ? fermata_fail(r, "what process %u has asked for its memory (madvise, mlock) cannot be told (errno %d)", agent.pid, -r) : 0;
+	return r ? fermata_fail(r, "what process %u has asked for its memory (madvise, mlock, mbind) cannot be told (errno %d)", agent.pid, -r) : 0;
+}
+
+static void say_refused(const struct piece *p, uint32_t i, int err)
+{
+	const char *text = asked[i].advice ? "as it had advised (madvise)" : 1u << i == BOUND ? "on the nodes that it had chosen (mbind)" : "locked";
+
+	if (!noted.said)
+		log_warn("process %u: its memory at %lx cannot be %s here (errno %d)%s", agent.pid, p->start, text, -err, 1u << i == LOCKED ? ": raise the limit (ulimit -l)" : "");
+	noted.said = true;
 }
 
 /* False: refused. The first time it is said: the program runs on as it would on a host that refuses the call. */
@@ -253,17 +274,16 @@ static bool ask(const struct piece *p, uint32_t i)
 {
 	uint64_t length = p->end - p->start;
 	bool lazy = p->asked & ON_FAULT || !p->readable; /* what cannot be read cannot be read in */
-	long r;
+	int r = 0;
 
 	if (asked[i].advice)
-		r = RAW3(SYS_madvise, p->start, length, asked[i].advice);
-	else
-		r = 1u << i == LOCKED ? RAW3(SYS_mlock2, p->start, length, lazy ? MLOCK_ONFAULT : 0) : 0;
-	if (r && !noted.said) {
-		noted.said = true;
-		log_warn("process %u: its memory at %lx cannot be %s here (errno %d)%s", agent.pid, p->start, asked[i].advice ? "as it had advised (madvise)" : "locked", (int)-r,
-			 asked[i].advice ? "" : ": raise the limit (ulimit -l)");
-	}
+		r = (int)RAW3(SYS_madvise, p->start, length, asked[i].advice);
+	else if (1u << i == BOUND)
+		r = binding_set(p->start, length, &p->nodes);
+	else if (1u << i == LOCKED)
+		r = (int)RAW3(SYS_mlock2, p->start, length, lazy ? MLOCK_ONFAULT : 0);
+	if (r)
+		say_refused(p, i, r);
 	return !r;
 }
 
@@ -283,7 +303,7 @@ void advice_restarted(void)
 	for (uint32_t n = 0; n < noted.count; n++)
 		for (uint32_t i = 0; i < ARRAY_SIZE(asked); i++)
 			if (noted.pieces[n].asked & 1u << i)
-				all_locked &= ask(&noted.pieces[n], i) || asked[i].advice;
+				all_locked &= ask(&noted.pieces[n], i) || 1u << i != LOCKED;
 	if (noted.future)
 		lock_future(all_locked);
 	forget();

@@ -233,7 +233,7 @@ long wrap_timer_syscall(long nr, const long *args);
 long wrap_prctl_syscall(long nr, const long *args);
 
 /* ---- wrap_map.c ---- */
-long wrap_map_syscall(long nr, const long *args); /* SYS_mmap, SYS_munmap */
+long wrap_map_syscall(long nr, const long *args); /* SYS_mmap, SYS_munmap, SYS_madvise, SYS_mbind */
 
 /* ---- wrap_mqueue.c ---- */
 void wrap_mqueue_forked(void);

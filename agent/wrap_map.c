@@ -98,6 +98,10 @@ long wrap_map_syscall(long nr, const long *a)
 		advice_given((int)a[2]);
 		return real.syscall(nr, a[0], a[1], a[2]);
 	}
+	if (nr == SYS_mbind) { /* libnuma's mbind comes here */
+		advice_bound();
+		return real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	}
 	unmap_begin((void *)a[0], (size_t)a[1]);
 	r = real.syscall(nr, a[0], a[1]);
 	unmap_end();

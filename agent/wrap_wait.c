@@ -130,7 +130,7 @@ EXPORT long syscall(long nr, ...)
 		return wrap_timer_syscall(nr, a);
 	if (unlikely(nr == SYS_seccomp || nr == SYS_prctl))
 		return wrap_prctl_syscall(nr, a);
-	if (unlikely(nr == SYS_mmap || nr == SYS_munmap || nr == SYS_madvise))
+	if (unlikely(nr == SYS_mmap || nr == SYS_munmap || nr == SYS_madvise || nr == SYS_mbind))
 		return wrap_map_syscall(nr, a);
 	if (unlikely(nr == SYS_close_range))
 		return close_range((unsigned int)a[0], (unsigned int)a[1], (int)a[2]);

@@ -2,7 +2,8 @@
 /*
  * The options of a socket that a program may have set and would miss. Each is recorded as it reads, whether set or not, and
  * set again where it differs from what the new socket has; one that this kernel does not know is left out. Buffer sizes are kept only where the program has set them
- * (SO_BUF_LOCK, kernel 5.14): others are the kernel's to tune. SO_REUSEADDR is socket.c's matter.
+ * (SO_BUF_LOCK, kernel 5.14): others are the kernel's to tune. SO_REUSEADDR is socket.c's matter. The congestion control is kept where the host has it and lets the user choose it: what
+ * goes through is the same under another.
  */
 #include <errno.h>
 #include <linux/netlink.h>
@@ -11,6 +12,7 @@
 #include <netinet/tcp.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "plugins/socket/socket.h"
 
 /* Not in all of Debian 12's headers, or of later kernels. */
@@ -135,6 +137,7 @@ static const struct option_kind {
 	{ IPPROTO_TCP, TCP_FASTOPEN, 4, TCP, 0, 0 },
 	{ IPPROTO_TCP, TCP_SAVE_SYN, 4, TCP, 0, 0 },
 	{ IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 4, TCP, 0, 0 },
+	{ IPPROTO_TCP, TCP_CONGESTION, 16, TCP, 0, 0 },
 	{ SOL_SOCKET, SO_PRIORITY, 4, ANY, 0, 0 }, /* which IP_TOS sets as well */
 };
 
@@ -234,6 +237,19 @@ static int join(int fd, int number, const struct socket_option *o)
 			    number, o->level == IPPROTO_IP ? inet.imr_ifindex : (int)inet6.ipv6mr_interface, -r);
 }
 
+/* The lack of a congestion control is said once in a process, which may have thousands of connections. */
+static int refused(int number, const struct socket_option *o, int err)
+{
+	static bool said;
+
+	if (o->level != IPPROTO_TCP || o->name != TCP_CONGESTION)
+		return fermata_fail(err, "fd %d: option %d of level %d cannot be set again (errno %d)", number, o->name, o->level, -err);
+	if (!said)
+		log_warn("fd %d: its TCP congestion control %.*s is not to be had here (errno %d): it has the host's own", number, (int)o->length, (const char *)o->value, -err);
+	said = true;
+	return 0;
+}
+
 int socket_options_restore(int fd, int number, const struct socket_option *o, uint32_t count, bool early)
 {
 	int err = early ? 0 : socket_filter_restore(fd, number, o, count);
@@ -257,8 +273,9 @@ int socket_options_restore(int fd, int number, const struct socket_option *o, ui
 		if (r == -ENOPROTOOPT || (!k->locked && r == (int)o->length && !memcmp(now, o->value, o->length)))
 			continue;
 		r = socket_set(fd, o->level, o->name, o->value, o->length);
-		if (r < 0)
-			return fermata_fail(r, "fd %d: option %d of level %d cannot be set again (errno %d)", number, o->name, o->level, -r);
+		err = r < 0 ? refused(number, o, r) : 0;
+		if (err)
+			return err;
 	}
 	return 0;
 }

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that is locked, and memory with advice that lasts: wiped in a child, not given to a child, left out of cores, huge or not, read in order. What was taken back stays so. A child has all
+ * Memory that is locked, and memory with advice that lasts: wiped in a child, not given to a child, left out of cores, huge or not, read in order. What was taken back stays so. Memory whose pages come
+ * from chosen nodes. A child has all
  * that comes locked: within the limit, or beyond it where the user may.
  */
 #include "feature.h"
 
+#include <linux/mempolicy.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define PAGE 4096ul
 #define LENGTH (8 * PAGE)
 
-enum { PLAIN, LOCKED, LAZY, WIPED, KEPT, APART, UNDUMPED, HUGE, SMALL, INORDER, COUNT };
+enum { PLAIN, LOCKED, LAZY, WIPED, KEPT, APART, UNDUMPED, HUGE, SMALL, INORDER, BOUND, PREFERRED, COUNT };
 
 static const struct {
 	int advice, undone;
@@ -23,7 +28,9 @@ static const struct {
 };
 static const char *const all_flags[] = { " lo", " lf", " wf", " dc", " dd", " hg", " nh", " mg", " sr", " rr" };
 static unsigned char *at[COUNT];
-static int refused[COUNT]; /* by this kernel */
+static int refused[COUNT]; /* by this kernel, or a container */
+static const int policies[COUNT] = { [BOUND] = MPOL_BIND | MPOL_F_STATIC_NODES, [PREFERRED] = MPOL_PREFERRED };
+static const unsigned long nodes[16] = { 1 };
 
 static void make(int kind)
 {
@@ -39,11 +46,13 @@ static void make(int kind)
 		CHECK(madvise(at[kind], LENGTH, kinds[kind].undone) == 0);
 	if (kind == LOCKED)
 		CHECK(mlock(at[kind], LENGTH) == 0);
+	if (kind == BOUND || kind == PREFERRED)
+		refused[kind] = syscall(SYS_mbind, at[kind], LENGTH, policies[kind], nodes, 8 * sizeof(nodes), 0) != 0;
 	if (kind == LAZY)
 		CHECK(mlock2(at[kind], LENGTH, MLOCK_ONFAULT) == 0);
 }
 
-/* The flags of the mapping at @start, as smaps has them. */
+/* The flags of the mapping at @start, as smaps has them; none if a cut comes between, and its line is missed. */
 static void flags_of(const void *start, char flags[512])
 {
 	FILE *f = fopen("/proc/self/smaps", "r");
@@ -59,14 +68,15 @@ static void flags_of(const void *start, char flags[512])
 		else if (here && strncmp(line, "VmFlags:", 8) == 0)
 			strcpy(flags, line + 8);
 	}
-	CHECK(fclose(f) == 0 && *flags);
+	CHECK(fclose(f) == 0);
 }
 
 static int flags_hold(int kind, char flags[512])
 {
-	int hold = 1;
+	int hold;
 
 	flags_of(at[kind], flags);
+	hold = *flags != 0;
 	for (size_t i = 0; i < sizeof(all_flags) / sizeof(*all_flags); i++)
 		hold &= !!strstr(flags, all_flags[i]) == (strcmp(kinds[kind].flag, all_flags[i]) == 0 || (kind == LAZY && strcmp(all_flags[i], " lf") == 0));
 	return hold || refused[kind];
@@ -79,6 +89,17 @@ static void flags_check(int kind)
 
 	if (!flags_hold(kind, flags) && !flags_hold(kind, flags))
 		feature_fail("memory of kind %d has the flags%s", kind, flags);
+}
+
+static void nodes_check(int kind)
+{
+	unsigned long has[16] = { 0 };
+	int policy;
+
+	if (refused[BOUND] || refused[PREFERRED])
+		return;
+	CHECK(syscall(SYS_get_mempolicy, &policy, has, 8 * sizeof(has), at[kind], MPOL_F_ADDR) == 0);
+	CHECK(policy == policies[kind] && (policy == MPOL_DEFAULT || !memcmp(has, nodes, sizeof(has))));
 }
 
 static int is_zero(const unsigned char *p)
@@ -132,6 +153,7 @@ static int may_lock(void)
 
 static void locked_main(int ready, int beyond)
 {
+	CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
 	CHECK(mlockall(MCL_FUTURE) == 0 && write(ready, "", 1) == 1);
 	while (!feature_finished()) {
 		/* No more after a restart by who may no longer go beyond the limit: that may come between the two questions. */
@@ -166,6 +188,7 @@ int main(void)
 	do {
 		for (int kind = 0; kind < COUNT; kind++) {
 			flags_check(kind);
+			nodes_check(kind);
 			CHECK(pattern_holds(at[kind], LENGTH, (uint64_t)kind));
 		}
 		child_check();

@@ -63,6 +63,7 @@ struct sock {
 };
 static struct sock socks[10];
 static int count;
+static char congestion[16];
 
 static int get(const struct sock *s, size_t i, int *ret)
 {
@@ -141,6 +142,24 @@ static void inet(int family, unsigned int kind)
 	add(udp, kind | UDP, "datagrams");
 }
 
+/* What is not the host's own. */
+static void congestion_set(int fd)
+{
+	const char *other;
+
+	CHECK(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion, &(socklen_t){ sizeof(congestion) }) == 0);
+	other = strcmp(congestion, "reno") ? "reno" : "cubic";
+	if (!setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, other, (socklen_t)strlen(other)))
+		strcpy(congestion, other);
+}
+
+static void congestion_check(int fd)
+{
+	char now[16] = "";
+
+	CHECK(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, now, &(socklen_t){ sizeof(now) }) == 0 && !strcmp(now, congestion));
+}
+
 /* Lets through what begins with an x. */
 static void attach(int fd)
 {
@@ -175,10 +194,12 @@ int main(void)
 	add(socket(AF_UNIX, SOCK_DGRAM, 0), UNIX, "datagram");
 	CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, filtered) == 0 && send(filtered[0], "x", 1, 0) == 1);
 	attach(filtered[1]);
+	congestion_set(socks[0].fd);
 	feature_ready();
 	do {
 		for (int i = 0; i < count; i++)
 			options_check(&socks[i]);
+		congestion_check(socks[0].fd);
 		filter_check(filtered);
 		feature_work();
 	} while (feature_step());
