@@ -104,6 +104,12 @@ int raw_write_all(int fd, const void *buf, size_t n);
 int raw_pread_all(int fd, void *buf, size_t n, uint64_t off);
 int raw_pwrite_all(int fd, const void *buf, size_t n, uint64_t off);
 
+/*
+ * Opens what is there, @flags as open(2) has them, though its mode may not let its owner any more, who has had it open before it was so: the mode is wider for a moment then. Several
+ * may be at one file. The descriptor or -errno.
+ */
+int raw_open_again(const char *path, int flags);
+
 /* Makes the directories above @path that are missing, for their user alone, as far as they can be made. */
 void raw_make_parents(const char *path);
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/macro.h"
+#include "base/sys.h"
 
 #define HOLE_FIRST 0x100000000000ull
 #define HOLE_STEP (1ull << 30)
@@ -43,11 +44,11 @@ static int open_mapped(const struct building *b, const struct image_mapping *m)
 	int fd = -1;
 
 	if (m->kind == IMAGE_MAPPING_SHARED_FILE)
-		fd = open(path, O_RDWR);
+		fd = m->prot & PROT_WRITE ? raw_open_again(path, O_RDWR) : raw_open(path, O_RDWR, 0);
 	if (fd < 0)
-		fd = open(path, O_RDONLY);
+		fd = raw_open(path, O_RDONLY, 0);
 	if (fd < 0) {
-		fd = -errno;
+		errno = -fd;
 		warn("process %u: mapped file %s", b->process->info->pid, path);
 	}
 	return fd;
@@ -68,7 +69,7 @@ static int mapping_fd(const struct building *b, const struct image_mapping *m, s
 	}
 	case IMAGE_MAPPING_FILE:
 	case IMAGE_MAPPING_SHARED_FILE:
-		if (index && before->kind == m->kind && before->dev == m->dev && before->ino == m->ino &&
+		if (index && before->kind == m->kind && before->dev == m->dev && before->ino == m->ino && (before->prot & PROT_WRITE || !(m->prot & PROT_WRITE)) &&
 		    !strcmp(image_mapping_path(b->process->image, before), image_mapping_path(b->process->image, m)))
 			return b->mappings[index - 1].fd;
 		return open_mapped(b, m);

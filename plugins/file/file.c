@@ -185,7 +185,7 @@ static int settle(struct fermata_desc *d, int fd, const struct file_record *r, c
  */
 static int open_again(const struct fermata_desc *d, const struct file_record *r, const char *path)
 {
-	int fd = raw_open(path, (int)r->flags | O_CLOEXEC | O_NOCTTY, 0);
+	int fd = raw_open_again(path, (int)r->flags | O_CLOEXEC | O_NOCTTY);
 
 	if (fd != -ENOENT || !S_ISDIR(r->mode))
 		return fd;

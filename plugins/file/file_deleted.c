@@ -136,7 +136,7 @@ static int open_own(int fd, int flags)
 	char path[48];
 
 	fm_format(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
-	return raw_open(path, (flags & ~O_NOFOLLOW) | O_CLOEXEC, 0);
+	return raw_open_again(path, (flags & ~O_NOFOLLOW) | O_CLOEXEC);
 }
 
 int file_deleted_dump(const struct fermata_desc *d, uint64_t size, struct fermata_sink *sink)
@@ -255,7 +255,7 @@ int file_deleted_reconnect(struct fermata_desc *d, const struct file_record *r)
 	int fd;
 
 	fm_format(path, sizeof(path), "/proc/%u/fd/%d", r->maker_pid, r->maker_fd);
-	fd = raw_open(path, ((int)r->flags & ~O_NOFOLLOW) | O_CLOEXEC, 0);
+	fd = raw_open_again(path, ((int)r->flags & ~O_NOFOLLOW) | O_CLOEXEC);
 	return fd < 0 ? fermata_fail(fd, "fd %d: fd %d of process %u cannot be opened (errno %d)", d->fd, r->maker_fd, r->maker_pid, -fd) : fd;
 }
 

@@ -23,11 +23,11 @@ static int open_by(const char *path, int access, uint32_t flags)
 	int both, r;
 
 	if (flags & PIPE_WAITS)
-		return raw_open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0);
-	both = raw_open(path, O_RDWR | O_CLOEXEC, 0);
+		return raw_open_again(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	both = raw_open_again(path, O_RDWR | O_CLOEXEC);
 	if (both < 0 || access == O_RDWR)
 		return both;
-	r = raw_open(path, access | O_CLOEXEC, 0);
+	r = raw_open_again(path, access | O_CLOEXEC);
 	raw_close(both);
 	return r;
 }
