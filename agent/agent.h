@@ -235,6 +235,9 @@ long wrap_prctl_syscall(long nr, const long *args);
 /* ---- wrap_map.c ---- */
 long wrap_map_syscall(long nr, const long *args); /* SYS_mmap, SYS_munmap, SYS_madvise, SYS_mbind */
 
+/* ---- wrap_async.c ---- */
+long wrap_async_syscall(long nr); /* SYS_io_uring_setup, SYS_io_setup */
+
 /* ---- wrap_mqueue.c ---- */
 void wrap_mqueue_forked(void);
 

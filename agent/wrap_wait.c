@@ -132,6 +132,8 @@ EXPORT long syscall(long nr, ...)
 		return wrap_prctl_syscall(nr, a);
 	if (unlikely(nr == SYS_mmap || nr == SYS_munmap || nr == SYS_madvise || nr == SYS_mbind))
 		return wrap_map_syscall(nr, a);
+	if (unlikely(nr == SYS_io_uring_setup || nr == SYS_io_setup))
+		return wrap_async_syscall(nr);
 	if (unlikely(nr == SYS_close_range))
 		return close_range((unsigned int)a[0], (unsigned int)a[1], (int)a[2]);
 	if (unlikely(nr == SYS_close))

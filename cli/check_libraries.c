@@ -21,8 +21,8 @@ static const struct use {
 	const char *import, *name, *what, *remedy;
 } uses[] = {
 	{ "fanotify_init", "fanotify", "a checkpoint is refused, and names it, while one is open", "close it before the checkpoint" },
-	{ "io_uring_*", "io_uring", "a checkpoint is refused, and names it, while a ring is open", "let the program use epoll, if it can" },
-	{ "io_setup", "libaio", "a checkpoint is refused, and names it, while the program has a context of it", "let the program use another kind of I/O, if it can" },
+	{ "io_uring_*", "io_uring", "it is refused to programs of a job, as by a kernel without it: most have another way", "let the program do without, if it can" },
+	{ "io_setup", "libaio", "it is refused to programs of a job, as by a kernel without it: most have another way", "let the program do without, if it can" },
 	{ "pfm_*", "perf events", "a checkpoint is refused, and names it, while one is open", "close it before the checkpoint" },
 	{ "seccomp_load", "seccomp filter", "a checkpoint is refused, and names it, once the program has made one", "switch its sandbox off, if it can" },
 	{ "dlmopen", "dlmopen", "fermata does not see the calls of what is loaded so: its RDMA devices and threads are not held", NULL },

@@ -97,12 +97,34 @@ echo "status $?"
 '''
 
 
+# It asks for io_uring, then for libaio, and goes its own way.
+MARIADB = r'''
+mariadbd --no-defaults --datadir="$PWD/data" --socket="$SOCKETS/s" --skip-networking --pid-file="$SOCKETS/pid" 2> log &
+until mariadb-admin -uroot --socket="$SOCKETS/s" ping > /dev/null 2>&1 || [ $SECONDS -gt 20 ]; do sleep 0.1; done
+ask() { mariadb -uroot --socket="$SOCKETS/s" -N "$@"; }
+ask -e 'create database t; create table t.a(i int primary key auto_increment, v int) engine=innodb'
+for k in $(seq 40); do
+	echo 'start transaction;'
+	for i in $(seq 20); do echo "insert into t.a(v) values($((k * i)));"; done
+	echo 'update t.a set v = v + 1; commit;'
+done | ask
+for k in 1 2 3; do (for j in $(seq 20); do ask -e "update t.a set v = v + $k"; done) & done
+wait %2 %3 %4
+ask -e 'select count(*), sum(v) from t.a'
+mariadb-admin -uroot --socket="$SOCKETS/s" shutdown
+wait
+echo "status $?"
+'''
+
+
 PROGRAMS = [
     Recipe('sqlite-wal', 'sqlite3 db < input', needs=['sqlite3'], inputs={'input': 'PRAGMA journal_mode=WAL;\n' + SQLITE}),
     Recipe('sqlite-journal', 'sqlite3 db < input', needs=['sqlite3'], inputs={'input': 'PRAGMA synchronous=OFF;\n' + SQLITE}),
     Recipe('redis', REDIS, needs=['redis-server', 'redis-cli']),
     Recipe('postgresql', POSTGRES, needs=['psql'], inputs={'input.sql': SQL},
            prepare='"$(ls -d /usr/lib/postgresql/*/bin | tail -1)/initdb" -D data -A trust -N'),
+    Recipe('mariadb', MARIADB, needs=['mariadbd', 'mariadb-install-db'],
+           prepare='mariadb-install-db --no-defaults --datadir="$PWD/data" --auth-root-authentication-method=normal --skip-test-db > /dev/null 2>&1'),
     Recipe('nginx-wrk', NGINX, needs=['/usr/sbin/nginx', 'wrk'], inputs={'nginx.conf': NGINX_CONF},
            prepare='mkdir www tmp; seq 1000 > www/file; seq 300000 > www/large'),
     Recipe('ssh', SSH, needs=['/usr/sbin/sshd', 'ssh'], prepare="ssh-keygen -q -t ed25519 -N '' -f host; ssh-keygen -q -t ed25519 -N '' -f user",

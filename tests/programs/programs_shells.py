@@ -62,7 +62,30 @@ program: $(objects)
 
 APPEND = 'exec 3>>log; for ((i = 0; i < 60000; i++)); do echo "line $i" >&3; done; echo end'
 
+# It writes into files that it has made to be read only.
+GIT = r'''
+export GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z'
+git init -q -b main one
+cd one
+git config user.email someone@example.org
+git config user.name someone
+git config gc.auto 0
+for i in $(seq 60); do
+	seq "$i" $((i * 50)) > "file$i"
+	git add .
+	git commit -q -m "$i"
+done
+git gc -q
+cd ..
+git clone -q --no-local one two
+cd two
+git log --oneline | md5sum
+git rev-parse HEAD
+'''
+
+
 PROGRAMS = [
+    Recipe('git', GIT, needs=['git']),
     Recipe('bash-jobs', JOBS),
     Recipe('bash-processes', PROCESSES),
     Recipe('bash-append', APPEND, files=['log']),

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The kernel's asynchronous I/O, io_uring and libaio. What is in flight, and how a ring or a context was made, the kernel does not tell: they cannot be held. io_uring is off on many hosts
+ * (kernel.io_uring_disabled, Docker's default seccomp profile), libaio on some, and programs have another way (a data base its own threads): in a job they are told that this kernel is without,
+ * and go that way. Seen are the calls of liburing and libaio that make one, and the system calls by number; what is made otherwise (those libraries linked statically) is refused at a
+ * checkpoint. No state.
+ */
+#include <errno.h>
+
+#include "agent/agent.h"
+#include "agent/wrap.h"
+#include "base/log.h"
+
+struct io_context;
+struct io_uring;
+struct io_uring_params;
+
+/* Their headers are not needed: who calls these has them. */
+EXPORT int io_uring_queue_init(unsigned int entries, struct io_uring *ring, unsigned int flags);
+EXPORT int io_uring_queue_init_params(unsigned int entries, struct io_uring *ring, struct io_uring_params *p);
+EXPORT int io_uring_queue_init_mem(unsigned int entries, struct io_uring *ring, struct io_uring_params *p, void *buf, size_t size);
+EXPORT int io_uring_setup(unsigned int entries, struct io_uring_params *p);
+EXPORT int io_setup(int events, struct io_context **context);
+EXPORT int io_queue_init(int events, struct io_context **context);
+
+static int refuse(const char *what)
+{
+	log_info("process %u: %s is refused to it, which a checkpoint cannot hold", agent.pid, what);
+	return -ENOSYS;
+}
+
+int io_uring_queue_init(unsigned int entries, struct io_uring *ring, unsigned int flags)
+{
+	return refuse("io_uring");
+}
+
+int io_uring_queue_init_params(unsigned int entries, struct io_uring *ring, struct io_uring_params *p)
+{
+	return refuse("io_uring");
+}
+
+int io_uring_queue_init_mem(unsigned int entries, struct io_uring *ring, struct io_uring_params *p, void *buf, size_t size)
+{
+	return refuse("io_uring");
+}
+
+int io_uring_setup(unsigned int entries, struct io_uring_params *p)
+{
+	return refuse("io_uring");
+}
+
+int io_setup(int events, struct io_context **context)
+{
+	return refuse("libaio");
+}
+
+int io_queue_init(int events, struct io_context **context)
+{
+	return refuse("libaio");
+}
+
+long wrap_async_syscall(long nr)
+{
+	errno = -refuse(nr == SYS_io_setup ? "libaio" : "io_uring");
+	return -1;
+}
