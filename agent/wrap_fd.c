@@ -261,6 +261,19 @@ EXPORT int accept4(int fd, struct sockaddr *a, socklen_t *len, int flags)
 	return noted((int)answer(RAW4(SYS_accept4, fd, a, len, flags)));
 }
 
+/* Connections of a port have SO_REUSEADDR of their listener: without it a restart could not bind to the port while one of before the checkpoint is in TIME_WAIT (plugins/socket/socket.c). */
+EXPORT int listen(int fd, int backlog)
+{
+	int r, domain = 0, yes = 1;
+	socklen_t length = sizeof(domain);
+
+	WRAP_READY(listen);
+	r = real.listen(fd, backlog);
+	if (!r && !RAW5(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) && (domain == AF_INET || domain == AF_INET6))
+		RAW5(SYS_setsockopt, fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+	return r;
+}
+
 static int noted_pair(int r, const int fds[2])
 {
 	if (likely(!fermata_in_device()))

@@ -6,7 +6,8 @@
  *
  * SO_REUSEADDR. When the job is killed, its connections leave their ports in TIME_WAIT for a minute, and a port in that state can be
  * bound to only if the dead socket had SO_REUSEADDR, as well as the new one. So a checkpoint sets it on the TCP sockets
- * that it has recorded, and a restart leaves it set: the one trace that a checkpoint leaves in a program that goes on.
+ * that it has recorded, and a restart leaves it set: the one trace that a checkpoint leaves in a program that goes on. Connections that the program has ended before have it from their
+ * listener, on which the wrapper of listen sets it: a port that is listened at is not given to another for that.
  */
 #include <errno.h>
 #include <netinet/in.h>
