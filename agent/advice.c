@@ -49,12 +49,13 @@ static struct {
 	bool said;       /* that something is refused */
 } noted;
 
-static uint32_t given; /* bit N: advice N was, by the program; by a device: DEVICE_DONT_FORK */
+static uint32_t given; /* bit N: advice N was, by the program; and these, which are none of LASTING */
 #define DEVICE_DONT_FORK 1u
-#define MAY_BE_BOUND 2u
+#define MAY_BE_BOUND (1u << 31)
 #define LASTING                                                                                                                                         \
 	(1u << MADV_DONTFORK | 1u << MADV_WIPEONFORK | 1u << MADV_DONTDUMP | 1u << MADV_HUGEPAGE | 1u << MADV_NOHUGEPAGE | 1u << MADV_MERGEABLE | \
 	 1u << MADV_SEQUENTIAL | 1u << MADV_RANDOM)
+_Static_assert(!(LASTING & (DEVICE_DONT_FORK | MAY_BE_BOUND)), "given");
 
 void advice_given(int advice)
 {

@@ -27,8 +27,9 @@ static void child_main(int fd)
 static pid_t open_all(void)
 {
 	int fd = open("mapped", O_RDWR | O_CREAT, 0600);
-	struct stat st;
+	int ready[2];
 	pid_t child;
+	char c;
 
 	CHECK(fd >= 0 && ftruncate(fd, 4096) == 0);
 	mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -36,13 +37,13 @@ static pid_t open_all(void)
 	CHECK((made = open("made", O_RDWR | O_CREAT | O_EXCL, 0444)) >= 0);
 	CHECK((hidden = open("hidden", O_RDWR | O_CREAT | O_EXCL, 0)) >= 0);
 	CHECK(mkfifo("fifo", 0600) == 0 && (fifo = open("fifo", O_RDWR)) >= 0 && fchmod(fifo, 0200) == 0);
-	CHECK((shared = open("shared", O_RDWR | O_CREAT, 0600)) >= 0 && pwrite(shared, "child", 5, 4096) == 5 && (child = fork()) >= 0);
+	CHECK((shared = open("shared", O_RDWR | O_CREAT, 0600)) >= 0 && pwrite(shared, "child", 5, 4096) == 5);
+	CHECK(pipe(ready) == 0 && (child = fork()) >= 0);
 	if (child == 0) {
-		CHECK((fd = open("shared", O_WRONLY)) >= 0 && chmod("shared", 0440) == 0);
+		CHECK((fd = open("shared", O_WRONLY)) >= 0 && chmod("shared", 0440) == 0 && write(ready[1], "", 1) == 1);
 		child_main(fd);
 	}
-	while (stat("shared", &st) || st.st_mode & 0200)
-		CHECK(usleep(1000) == 0);
+	CHECK(read(ready[0], &c, 1) == 1 && close(ready[0]) == 0 && close(ready[1]) == 0);
 	return child;
 }
 
