@@ -166,7 +166,8 @@ void begun_restarted(void); /* while the threads have what they have from `ferma
 bool begun_filter_begin(void); /* before a call that adds a filter; behind one that did not: failed, with the answer */
 void begun_filter_failed(bool noted);
 bool begun_filtered(void); /* it has one: what the program does not call itself may end it */
-int begun_refuse(void); /* before the threads are stopped: 0, or -errno: filters of its own */
+void begun_mark(uint32_t unseen); /* enum begun_unseen: by any thread, which has just done so */
+int begun_refuse(void); /* before the threads are stopped: 0, or -errno: it has confined itself */
 
 /* ---- traced.c: a process that another one of the job traces ---- */
 int traced_await(uint64_t limit_ns); /* before the threads are stopped: its tracer has let go of them. 0 or -errno, with fermata_fail */
@@ -196,6 +197,7 @@ extern const char *const environment_kept[ENVIRONMENT_KEPT];
 const char *environment_find(size_t kept); /* the program's entry, or, if it has removed that, the one that it began with; NULL */
 const char *environment_host(void);   /* the entries that every such program has to have */
 const char *environment_begun(void);
+void environment_begun_again(void); /* any thread: another one may be reading it, and finds what was or what is */
 
 /* ---- limits.c ---- */
 void limits_note(void);	     /* QUIESCE */
@@ -230,7 +232,8 @@ void wrap_timer_forked(void);
 long wrap_timer_syscall(long nr, const long *args);
 
 /* ---- wrap_prctl.c ---- */
-long wrap_prctl_syscall(long nr, const long *args);
+long wrap_prctl_syscall(long nr, const long *args);   /* SYS_prctl, SYS_seccomp */
+long wrap_confine_syscall(long nr, const long *args); /* SYS_unshare, SYS_setns, SYS_landlock_restrict_self */
 
 /* ---- wrap_map.c ---- */
 long wrap_map_syscall(long nr, const long *args); /* SYS_mmap, SYS_munmap, SYS_madvise, SYS_mbind */

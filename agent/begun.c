@@ -6,7 +6,10 @@
  * without would have more rights than it had given up. And they may refuse what a checkpoint calls, or end who calls it. So such a process is not even stopped: wrappers of prctl and
  * syscall note when one is made, and tell the coordinator that the process ends without a word from now on, or does not where none came of it; the kernel's count tells of those that came over an exec, or were made past libc by the first thread.
  *
- * Owns what was begun with, and the note.
+ * The same is true of what else a process has confined itself to: Landlock, securebits, dispatch of its system calls, which the kernel does not tell of, so that the wrappers note them; and
+ * namespaces and a root directory of its own, which it does tell of for the first thread, and in general wants rights to make again.
+ *
+ * Owns what was begun with, and the notes.
  */
 #include "base/begun.h"
 
@@ -52,14 +55,39 @@ void begun_filter_failed(bool noted)
 		exit_foretold(false);
 }
 
+void begun_mark(uint32_t unseen)
+{
+	if (!agent.active || (uint32_t)raw_getpid() != agent.pid)
+		return;
+	__atomic_fetch_or(&begun.unseen, unseen, __ATOMIC_RELAXED);
+	environment_begun_again();
+}
+
 bool begun_filtered(void)
 {
 	return own_filters;
 }
 
+static int refuse(const char *what)
+{
+	return fermata_fail(-EOPNOTSUPP, "process %u has %s, which cannot be made again: a checkpoint can be taken before it sets one, or when it has ended", agent.pid, what);
+}
+
 int begun_refuse(void)
 {
-	if (!own_filters && begun_filters("/proc/self/status") <= begun.filters)
-		return 0;
-	return fermata_fail(-EOPNOTSUPP, "process %u has a seccomp filter of its own, which cannot be made again: a checkpoint can be taken before it sets one, or when it has ended", agent.pid);
+	uint64_t unseen = __atomic_load_n(&begun.unseen, __ATOMIC_RELAXED);
+	char process[32];
+
+	fm_format(process, sizeof(process), "/proc/%u", agent.pid);
+	if (own_filters || begun_filters("/proc/self/status") > begun.filters)
+		return refuse("a seccomp filter of its own");
+	if (unseen & BEGUN_LANDLOCK)
+		return refuse("a Landlock domain of its own");
+	if (unseen & BEGUN_SECUREBITS)
+		return refuse("securebits of its own (prctl)");
+	if (unseen & BEGUN_DISPATCH)
+		return refuse("a dispatch of its system calls (PR_SET_SYSCALL_USER_DISPATCH)");
+	if (unseen & BEGUN_NAMESPACE || begun_places(process) != begun.places)
+		return refuse("a namespace or a root directory of its own (unshare, setns, chroot)");
+	return 0;
 }

@@ -57,6 +57,12 @@ static void note_host(void)
 {
 	host_id_entry(entries[HOST].now, agent.part, agent.host);
 	put_in_place(&entries[HOST]);
+	environment_begun_again();
+}
+
+/* Its length does not change, and of its bytes those alone that are others now. */
+void environment_begun_again(void)
+{
 	begun_entry(entries[BEGUN].now, fermata_begun());
 	put_in_place(&entries[BEGUN]);
 }

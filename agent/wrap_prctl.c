@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * prctl, and what libseccomp calls through libc's syscall(): a filter of system calls that the program makes for itself is noted (begun.c) before it is there. No state.
+ * What a program confines itself with is noted (begun.c): prctl, what libseccomp calls through libc's syscall(), namespaces, Landlock (for which libc has no function). A filter of system calls
+ * is noted before it is there, all else when it is. No state.
  */
 #include <errno.h>
 #include <linux/seccomp.h>
@@ -9,6 +10,8 @@
 
 #include "agent/agent.h"
 #include "agent/wrap.h"
+#include "base/begun.h"
+
 
 static bool makes_filter(long nr, const long *a)
 {
@@ -21,6 +24,14 @@ static bool made_none(long r, long flags)
 	return r < 0 || (r > 0 && !(flags & SECCOMP_FILTER_FLAG_NEW_LISTENER));
 }
 
+static void prctl_done(const long *a)
+{
+	if (a[0] == PR_SET_SECUREBITS)
+		begun_mark(BEGUN_SECUREBITS);
+	else if (a[0] == PR_SET_SYSCALL_USER_DISPATCH && a[1] == PR_SYS_DISPATCH_ON)
+		begun_mark(BEGUN_DISPATCH);
+}
+
 long wrap_prctl_syscall(long nr, const long *a)
 {
 	bool noted = makes_filter(nr, a) && begun_filter_begin();
@@ -28,7 +39,30 @@ long wrap_prctl_syscall(long nr, const long *a)
 
 	if (made_none(r, a[1]))
 		begun_filter_failed(noted);
+	if (nr == SYS_prctl && r >= 0)
+		prctl_done(a);
 	return r;
+}
+
+long wrap_confine_syscall(long nr, const long *a)
+{
+	long r = real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+
+	if (!r && nr == SYS_landlock_restrict_self)
+		begun_mark(BEGUN_LANDLOCK);
+	else if (!r && (nr == SYS_setns || a[0] & (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWTIME)))
+		begun_mark(BEGUN_NAMESPACE);
+	return r;
+}
+
+EXPORT int unshare(int flags)
+{
+	return (int)syscall(SYS_unshare, (long)flags);
+}
+
+EXPORT int setns(int fd, int type)
+{
+	return (int)syscall(SYS_setns, (long)fd, (long)type);
 }
 
 EXPORT int prctl(int option, ...)
@@ -47,5 +81,7 @@ EXPORT int prctl(int option, ...)
 	r = real.prctl(option, a[1], a[2], a[3], a[4]);
 	if (r < 0)
 		begun_filter_failed(noted);
+	else
+		prctl_done(a);
 	return r;
 }

@@ -130,6 +130,8 @@ EXPORT long syscall(long nr, ...)
 		return wrap_timer_syscall(nr, a);
 	if (unlikely(nr == SYS_seccomp || nr == SYS_prctl))
 		return wrap_prctl_syscall(nr, a);
+	if (unlikely(nr == SYS_unshare || nr == SYS_setns || nr == SYS_landlock_restrict_self))
+		return wrap_confine_syscall(nr, a);
 	if (unlikely(nr == SYS_mmap || nr == SYS_munmap || nr == SYS_madvise || nr == SYS_mbind))
 		return wrap_map_syscall(nr, a);
 	if (unlikely(nr == SYS_io_uring_setup || nr == SYS_io_setup))

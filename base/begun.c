@@ -6,12 +6,19 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "base/host_id.h"
 #include "base/log.h"
+#include "base/macro.h"
 #include "base/sys.h"
 
 #define LINE_MAX_LENGTH 64u /* of a line with one number */
+
+static uint64_t hash(uint64_t h, uint64_t n)
+{
+	return (h ^ n) * 0x100000001b3u; /* FNV-1a, a number at a time */
+}
 
 /* Of the processors' numbers: how many bytes a kernel has for the set is not part of it. */
 uint64_t begun_cpus(const uint8_t *mask, size_t length)
@@ -20,7 +27,7 @@ uint64_t begun_cpus(const uint8_t *mask, size_t length)
 
 	for (size_t cpu = 0; cpu < length * 8; cpu++)
 		if (mask[cpu / 8] & 1u << cpu % 8)
-			h = (h ^ (cpu + 1)) * 0x100000001b3u; /* FNV-1a */
+			h = hash(h, cpu + 1);
 	return h;
 }
 
@@ -81,6 +88,23 @@ uint64_t begun_filters(const char *path)
 	return n == UINT64_MAX ? begun_number(path, "\nSeccomp:") + 1 > 1 : n; /* none, or a mode */
 }
 
+/* Those that a kernel does not have, or a root directory without /proc, count as 0. */
+uint64_t begun_places(const char *process)
+{
+	static const char *const places[] = { "ns/mnt", "ns/net", "ns/uts", "ns/ipc", "ns/user", "ns/cgroup", "ns/pid_for_children", "ns/time_for_children", "root" };
+	uint64_t h = 0xcbf29ce484222325u;
+	char path[64];
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		struct stat st = { 0 };
+
+		fm_format(path, sizeof(path), "%s/%s", process, places[i]);
+		RAW4(SYS_newfstatat, AT_FDCWD, path, &st, 0);
+		h = hash(hash(h, st.st_dev), st.st_ino);
+	}
+	return h;
+}
+
 void begun_note(struct begun *ret)
 {
 	struct begun_attributes a = { 0 };
@@ -88,26 +112,27 @@ void begun_note(struct begun *ret)
 	long n = RAW3(SYS_sched_getaffinity, 0, sizeof(mask), mask);
 
 	RAW4(SYS_sched_getattr, 0, &a, sizeof(a), 0);
-	*ret = (struct begun){ begun_cpus(mask, n > 0 ? (size_t)n : 0), begun_scheduling(&a), begun_nice(0), begun_filters("/proc/thread-self/status") };
+	*ret = (struct begun){ begun_cpus(mask, n > 0 ? (size_t)n : 0), begun_scheduling(&a), begun_nice(0), begun_filters("/proc/thread-self/status"),
+				begun_places("/proc/thread-self"), 0 };
 }
 
 void begun_entry(char *entry, const struct begun *b)
 {
-	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)host_id_where(), (unsigned long)b->cpus,
-		  (unsigned long)b->scheduling, (unsigned long)b->nice, (unsigned long)b->filters);
+	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)host_id_where(), (unsigned long)b->cpus,
+		  (unsigned long)b->scheduling, (unsigned long)b->nice, (unsigned long)b->filters, (unsigned long)b->places, (unsigned long)b->unseen);
 }
 
 int begun_take(const char *value, struct begun *ret)
 {
-	uint64_t n[5];
+	uint64_t n[7];
 
-	for (size_t i = 0; i < 5; i++)
-		if (!value || !(value = host_id_digits(value, &n[i])) || *value != (i < 4 ? ':' : 0))
+	for (size_t i = 0; i < ARRAY_SIZE(n); i++)
+		if (!value || !(value = host_id_digits(value, &n[i])) || *value != (i < ARRAY_SIZE(n) - 1 ? ':' : 0))
 			return -EINVAL;
 		else
 			value++;
 	if (n[0] != host_id_where())
 		return -EINVAL;
-	*ret = (struct begun){ n[1], n[2], (int64_t)n[3], n[4] };
+	*ret = (struct begun){ n[1], n[2], (int64_t)n[3], n[4], n[5], n[6] };
 	return 0;
 }

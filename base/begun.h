@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a job's programs have from whoever began it, or restarts it: where they may run and how, and what filters their system calls. What a program has set itself is what
- * differs from that, and only that is the program's own at a restart: a batch system gives a restart other processors than it gave the launch. In the environment of what they begin:
+ * What a job's programs have from whoever began it, or restarts it: where they may run and how, what filters their system calls, in which namespaces and below which root directory they are.
+ * What a program has set itself is what differs from that, and only that is the program's own at a restart: a batch system gives a restart other processors than it gave the launch. In the
+ * environment of what they begin, with what those have inherited and cannot see (enum begun_unseen):
  *
- *   FERMATA_BEGUN=<where: 16 hex digits>:<cpus: 16>:<class: 16>:<nice: 16>:<filters: 16>
+ *   FERMATA_BEGUN=<where: 16 hex digits>:<cpus: 16>:<class: 16>:<nice: 16>:<filters: 16>:<places: 16>:<unseen: 16>
  *
  * As FERMATA_HOST (host_id.h) it is true only where it was made.
  */
@@ -13,7 +14,7 @@
 #include <stdint.h>
 
 #define BEGUN_VARIABLE "FERMATA_BEGUN="
-#define BEGUN_ENTRY (sizeof(BEGUN_VARIABLE) + 5 * 17)
+#define BEGUN_ENTRY (sizeof(BEGUN_VARIABLE) + 7 * 17)
 #define BEGUN_CPUS_MAX 1024u /* bytes: more than any kernel has */
 
 struct begun {
@@ -21,6 +22,16 @@ struct begun {
 	uint64_t scheduling; /* begun_scheduling() */
 	int64_t nice;
 	uint64_t filters; /* of seccomp */
+	uint64_t places;  /* begun_places() */
+	uint64_t unseen;  /* enum begun_unseen: of the program's own */
+};
+
+/* What a process has confined itself to, for good, and its children, over exec too, which the kernel does not tell of. */
+enum begun_unseen {
+	BEGUN_LANDLOCK = 1,
+	BEGUN_SECUREBITS = 2,
+	BEGUN_NAMESPACE = 4, /* of one of its threads */
+	BEGUN_DISPATCH = 8, /* of its system calls: of a thread, up to exec */
 };
 
 struct begun_attributes { /* struct sched_attr of sched_getattr(2), as it is since Linux 3.14 */
@@ -39,6 +50,8 @@ int begun_nice(uint32_t tid); /* 0: the caller's */
 uint64_t begun_number(const char *path, const char *name);
 /* How many filters @path, a status of /proc, tells of; before Linux 5.9 one stands for any number. */
 uint64_t begun_filters(const char *path);
+/* A number of the namespaces and of the root directory of @process, a folder of /proc. */
+uint64_t begun_places(const char *process);
 
 void begun_note(struct begun *ret); /* what the calling thread has */
 void begun_entry(char *entry, const struct begun *b); /* BEGUN_ENTRY bytes */

@@ -19,21 +19,25 @@
 /* A name ending in * stands for all that begin so. */
 static const struct use {
 	const char *import, *name, *what, *remedy;
+	bool program_alone; /* a library that has it may have it for others */
 } uses[] = {
-	{ "fanotify_init", "fanotify", "a checkpoint is refused, and names it, while one is open", "close it before the checkpoint" },
-	{ "io_uring_*", "io_uring", "it is refused to programs of a job, as by a kernel without it: most have another way", "let the program do without, if it can" },
-	{ "io_setup", "libaio", "it is refused to programs of a job, as by a kernel without it: most have another way", "let the program do without, if it can" },
-	{ "pfm_*", "perf events", "a checkpoint is refused, and names it, while one is open", "close it before the checkpoint" },
-	{ "seccomp_load", "seccomp filter", "a checkpoint is refused, and names it, once the program has made one", "switch its sandbox off, if it can" },
-	{ "dlmopen", "dlmopen", "fermata does not see the calls of what is loaded so: its RDMA devices and threads are not held", NULL },
-	{ "mlx5dv_*", "direct verbs of mlx5", "they are told that the device is not theirs: plain verbs have to do", NULL },
-	{ "mlx4dv_*", "direct verbs of mlx4", "they are told that the device is not theirs: plain verbs have to do", NULL },
-	{ "efadv_*", "direct verbs of EFA", "they are told that the device is not theirs: plain verbs have to do", NULL },
+	{ "fanotify_init", "fanotify", "a checkpoint is refused, and names it, while one is open", "close it before the checkpoint", false },
+	{ "io_uring_*", "io_uring", "it is refused to programs of a job, as by a kernel without it: most have another way", "let the program do without, if it can", false },
+	{ "io_setup", "libaio", "it is refused to programs of a job, as by a kernel without it: most have another way", "let the program do without, if it can", false },
+	{ "pfm_*", "perf events", "a checkpoint is refused, and names it, while one is open", "close it before the checkpoint", false },
+	{ "seccomp_load", "seccomp filter", "a checkpoint is refused, and names it, once the program has made one", "switch its sandbox off, if it can", false },
+	{ "unshare", "namespace", "a checkpoint is refused, and names it, once the program has one of its own", "begin the job in it", true },
+	{ "setns", "namespace", "a checkpoint is refused, and names it, once the program has one of its own", "begin the job in it", true },
+	{ "dlmopen", "dlmopen", "fermata does not see the calls of what is loaded so: its RDMA devices and threads are not held", NULL, false },
+	{ "mlx5dv_*", "direct verbs of mlx5", "they are told that the device is not theirs: plain verbs have to do", NULL, false },
+	{ "mlx4dv_*", "direct verbs of mlx4", "they are told that the device is not theirs: plain verbs have to do", NULL, false },
+	{ "efadv_*", "direct verbs of EFA", "they are told that the device is not theirs: plain verbs have to do", NULL, false },
 };
 
 struct scan {
 	const char *file;
 	struct check_report *report;
+	bool program;
 	bool seen[ARRAY_SIZE(uses)]; /* in this file */
 };
 
@@ -46,16 +50,16 @@ static void check_import(void *arg, const char *name)
 	for (size_t i = 0; i < ARRAY_SIZE(uses); i++) {
 		size_t len = strcspn(uses[i].import, "*");
 
-		if (s->seen[i] || strncmp(name, uses[i].import, len) || (!uses[i].import[len] && name[len]))
+		if (s->seen[i] || (uses[i].program_alone && !s->program) || strncmp(name, uses[i].import, len) || (!uses[i].import[len] && name[len]))
 			continue;
 		s->seen[i] = true;
 		check_point(s->report, CHECK_NOTE, uses[i].name, uses[i].remedy, "%s calls %s: %s", s->file, name, uses[i].what);
 	}
 }
 
-static void check_imports(const char *file, struct check_report *report)
+static void check_imports(const char *file, bool program, struct check_report *report)
 {
-	struct scan s = { .file = file, .report = report };
+	struct scan s = { .file = file, .report = report, .program = program };
 	const char *other;
 	struct elf_file f;
 	int r = elf_file_open(file, &f, &other);
@@ -113,7 +117,7 @@ static void check_line(char *line, unsigned int *count, struct check_report *rep
 		return;
 	*end = 0;
 	++*count;
-	check_imports(path, report);
+	check_imports(path, false, report);
 }
 
 void check_libraries(const char *file, struct check_report *report)
@@ -126,7 +130,7 @@ void check_libraries(const char *file, struct check_report *report)
 	pid_t pid = 0;
 	FILE *list = check_list(file, &pid);
 
-	check_imports(file, report);
+	check_imports(file, true, report);
 	while (list && getline(&line, &size, list) > 0)
 		check_line(line, &count, report);
 	free(line);

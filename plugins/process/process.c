@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Flags that the kernel keeps for a process as a whole and tells of: whether orphans of its descendants come to it, which barriers of memory it has registered for, whether it has huge and
- * merged pages, what a core of it is to contain, whether it may use AMX. All of them can be asked for and set by any of its threads. Owns what there is to be said, from RECREATE to the end of the restart.
+ * merged pages, what a core of it is to contain, whether it may use AMX, or have memory that was once written executed. All of them can be asked for and set by any of its threads. Owns what there is to be said, from RECREATE to the end of the restart.
  *
  * What a thread has for itself is in its image_thread (restorer/thread.c), how it is scheduled the schedule plugin's matter. What is not kept: doc/restart.md.
  */
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <linux/prctl.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -16,6 +17,10 @@
 #include "fermata/plugin.h"
 #include "plugins/process/process_record.h"
 
+#ifndef PR_SET_MDWE /* Linux 6.3 */
+#define PR_SET_MDWE 65
+#define PR_GET_MDWE 66
+#endif
 #ifndef PR_SET_MEMORY_MERGE /* Linux 6.4 */
 #define PR_SET_MEMORY_MERGE 67
 #define PR_GET_MEMORY_MERGE 68
@@ -26,9 +31,10 @@
 #define STATES_ASKED_FOR (1ull << 18) /* the tiles of AMX; all others are everybody's */
 #define CORE_FILTER "/proc/self/coredump_filter"
 
-enum { HUGE, MERGE, CORE, KINDS };
+enum { HUGE, MERGE, CORE, EXECUTE, KINDS };
 
 static int refused[KINDS]; /* -errno */
+static uint32_t write_xor_execute; /* to be set last: it is for good, and what a device has to map may come before */
 
 static const struct {
 	uint32_t command, registers;
@@ -71,13 +77,14 @@ static uint32_t read_core_filter(void)
 static int dump(struct fermata_sink *sink)
 {
 	struct process_record p = { .version = PROCESS_RECORD_VERSION, .barriers = registered(), .core_filter = read_core_filter() };
-	long huge = RAW5(SYS_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0), merge = RAW5(SYS_prctl, PR_GET_MEMORY_MERGE, 0, 0, 0, 0);
+	long huge = RAW5(SYS_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0), merge = RAW5(SYS_prctl, PR_GET_MEMORY_MERGE, 0, 0, 0, 0), mdwe = RAW5(SYS_prctl, PR_GET_MDWE, 0, 0, 0, 0);
 
 	RAW5(SYS_prctl, PR_GET_CHILD_SUBREAPER, &p.subreaper, 0, 0, 0);
 	if (RAW2(SYS_arch_prctl, ARCH_GET_XCOMP_PERM, &p.states))
 		p.states = 0;
 	p.huge_disable = huge > 0 ? (uint32_t)huge : 0;
 	p.merge = merge > 0;
+	p.write_xor_execute = mdwe > 0 ? (uint32_t)mdwe : 0;
 	return fermata_sink_write(sink, &p, sizeof(p));
 }
 
@@ -113,7 +120,7 @@ static int set_states(uint64_t states)
 	return r ? fermata_fail((int)r, "process %u has leave to use AMX tiles, which this host does not give (errno %d): restart it on one that does", fermata_pid(), (int)-r) : 0;
 }
 
-/* What only makes memory or a core smaller is not worth a restart: it is said when the process' standard error is there. */
+/* Not worth that a restart fails: it is said when the process' standard error is there. */
 static void set_or_note(int which, long err)
 {
 	refused[which] = (int)err;
@@ -121,8 +128,12 @@ static void set_or_note(int which, long err)
 
 static void restarted(void)
 {
-	static const char *const what[] = { [HUGE] = "huge pages (PR_SET_THP_DISABLE)", [MERGE] = "merged pages (PR_SET_MEMORY_MERGE)", [CORE] = CORE_FILTER };
+	static const char *const what[] = { [HUGE] = "huge pages (PR_SET_THP_DISABLE)", [MERGE] = "merged pages (PR_SET_MEMORY_MERGE)", [CORE] = CORE_FILTER,
+					    [EXECUTE] = "memory that is not to be executed once it was written (PR_SET_MDWE)" };
 
+	if (write_xor_execute)
+		set_or_note(EXECUTE, RAW5(SYS_prctl, PR_SET_MDWE, write_xor_execute, 0, 0, 0));
+	write_xor_execute = 0;
 	for (size_t i = 0; i < ARRAY_SIZE(what); i++)
 		if (refused[i])
 			log_warn("process %u: %s cannot be set here as it was (errno %d)", fermata_pid(), what[i], -refused[i]);
@@ -134,7 +145,7 @@ static int recreate(const void *record, size_t len)
 	const struct process_record *p = record;
 	int r;
 
-	if (len < sizeof(*p) || p->version != PROCESS_RECORD_VERSION)
+	if (len < offsetof(struct process_record, write_xor_execute) || p->version != PROCESS_RECORD_VERSION)
 		return fermata_fail(-EBADMSG, "the record of the flags of process %u is damaged or of another version", fermata_pid());
 	if (p->subreaper)
 		RAW5(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -144,6 +155,7 @@ static int recreate(const void *record, size_t len)
 		set_or_note(MERGE, RAW5(SYS_prctl, PR_SET_MEMORY_MERGE, 1, 0, 0, 0));
 	if (p->core_filter != UINT32_MAX && p->core_filter != read_core_filter())
 		set_or_note(CORE, write_core_filter(p->core_filter));
+	write_xor_execute = len < sizeof(*p) ? 0 : p->write_xor_execute;
 	r = set_barriers(p->barriers);
 	return r ? r : set_states(p->states);
 }

@@ -14,5 +14,7 @@ struct process_record {
 	uint32_t barriers;     /* MEMBARRIER_CMD_REGISTER_* that have been called */
 	uint32_t core_filter;  /* /proc/self/coredump_filter; UINT32_MAX: not known */
 	uint64_t states;       /* bit N: it has leave to use state N of the processor (ARCH_GET_XCOMP_PERM) */
+	uint32_t write_xor_execute; /* PR_SET_MDWE: its flags. Images of before end in front of it */
+	uint32_t reserved;
 };
-_Static_assert(sizeof(struct process_record) == 32, "process_record");
+_Static_assert(sizeof(struct process_record) == 40, "process_record");

@@ -16,10 +16,14 @@
 
 #define FILTER "/proc/self/coredump_filter"
 #define SLACK 123456
+#ifndef PR_SET_MDWE /* Linux 6.3 */
+#define PR_SET_MDWE 65
+#define PR_GET_MDWE 66
+#endif
 
 static volatile int stop;
 static pthread_barrier_t started;
-static int has_policy, own_personality, slack, death_signal; /* the last two: as it was begun */
+static int has_policy, has_mdwe, own_personality, slack, death_signal; /* the last two: as it was begun */
 static volatile sig_atomic_t told;
 
 static long barrier(int command)
@@ -134,6 +138,7 @@ static void set_own(void)
 	CHECK(barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0);
 	CHECK(prctl(PR_GET_PDEATHSIG, &death_signal) == 0);
 	slack = prctl(PR_GET_TIMERSLACK);
+	has_mdwe = prctl(PR_SET_MDWE, 1, 0, 0, 0) == 0;
 }
 
 static void own_check(void)
@@ -146,7 +151,7 @@ static void own_check(void)
 	CHECK(!has_policy || policy() == MPOL_DEFAULT);
 	CHECK(barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0);
 	CHECK(barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE) == -1 && errno == EPERM); /* never registered for */
-	CHECK(core_filter() == 0x1b);
+	CHECK(core_filter() == 0x1b && (!has_mdwe || prctl(PR_GET_MDWE, 0, 0, 0, 0) == 1));
 }
 
 int main(void)

@@ -19,10 +19,11 @@ SUITES = ['feature', 'rdma', 'fault']
 NOBODY = 65534
 
 ALL_MODES = 'bare,continue,restart,rounds,random'
-# What is not run in every mode. refuse and refuse_kernel take the kind of object as their argument.
+# What is not run in every mode. The refuse ones take the kind of object as their argument.
 SPECIAL_MODES = {
     'refuse': 'refuse',
     'refuse_kernel': 'refuse',
+    'refuse_confined': 'refuse',
     'many_descriptors': 'bare,restart',  # these two take their time
     'many_threads': 'bare,restart',
     'growing': 'bare,rounds',  # nothing of them is under way at any moment
@@ -39,6 +40,7 @@ SPECIAL_MODES = {
 REFUSED = {
     'refuse': ['inotify_unread', 'stale_epoll', 'part', 'struck_semaphore', 'netlink', 'lease', 'filter_thread', 'filter_child', 'traced', 'traced_by_two', 'attached'],
     'refuse_kernel': ['io_uring', 'userfaultfd', 'perf', 'fanotify', 'pidfd_gone', 'pidfd_foreign', 'sealed_map', 'aio', 'secret'],
+    'refuse_confined': ['namespace', 'namespace_raw', 'namespace_exec', 'namespace_thread', 'rooted', 'landlock', 'landlock_exec', 'securebits', 'securebits_exec', 'dispatch'],
 }
 # Features that take another argument.
 ARGUMENTS = {'traced': ['by_first', 'by_thread']}
@@ -46,6 +48,8 @@ ARGUMENTS = {'traced': ['by_first', 'by_thread']}
 REFUSED_WITHOUT = ['semaphores', 'message_queues', 'posix_queues', 'sysv_memory', 'sparse_shared', 'struck_semaphore', 'unix_datagrams']
 # Where kcmp is refused each descriptor is held against each other one of its inode.
 SLOW_WITHOUT = ['many_descriptors']
+# Run by root of a bare user namespace, where an ordinary user has the rights it takes.
+WITH_RIGHTS = ['refuse_confined']
 # Run by root and in a bare user namespace as well.
 EVERYWHERE = ['advised', 'threads', 'fork_tree', 'sockets', 'semaphores', 'message_queues', 'posix_queues']
 # In a default container as well: pids of its own that soon begin again, and what tests/lib/confined.c refuses, so that a restart has to do without a
@@ -115,7 +119,7 @@ def feature_items(stage):
         modes = SPECIAL_MODES.get(name, ALL_MODES)
         for argument in {**REFUSED, **ARGUMENTS}.get(name, [None]):
             argv = [driver, '--modes', modes, program, *([argument] if argument else [])]
-            for identity in identities() if name in EVERYWHERE else ['user']:
+            for identity in identities() if name in EVERYWHERE else ['userns'] if name in WITH_RIGHTS else ['user']:
                 items.append(Item('feature', argv, identity))
         for identity, names, less in ('container', CONTAINED, CONTAINED_MODES), ('descriptors', DESCRIPTORS, 'rounds'):
             if name in names:
