@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the program has asked of the kernel for its memory besides protection: that it is locked (mlock, mlockall), and advice that lasts (madvise): wiped, or not given to a child; left out
- * of cores; in huge pages or none; merged; how it is read; and the nodes of its pages (mbind). Noted in QUIESCE, and so in the image with the memory; asked for again when a restart is done.
+ * of cores; in huge pages or none; merged; how it is read; the nodes of its pages (mbind); its protection key (pkey_mprotect). Noted in QUIESCE, and so in the image with the memory; asked
+ * for again when a restart is done.
  *
  * The kernel tells of it in /proc/self/smaps alone, where each mapping costs a walk over its pages. So that is read only where there is something: memory that is locked is counted in
- * /proc/self/status, and advice is seen by the wrapper of madvise, which notes no more than that such advice was given. What libc gives on its own (tunables of malloc) is not
+ * /proc/self/status, keys are there if some are taken, and advice is seen by the wrapper of madvise, which notes no more than that such advice was given. What libc gives on its own (tunables of malloc) is not
  * seen. mlockall(MCL_FUTURE) is told by a page that is mapped for that. Nodes are asked for mapping by mapping, of /proc/self/maps, in a program that has called mbind.
  *
  * A device's library may keep children from its registered memory (ibv_fork_init, before Linux 5.12). A restart registers anew, on another device maybe, whose library would not take that
@@ -21,6 +22,7 @@
 #include "agent/agent.h"
 #include "agent/binding.h"
 #include "agent/device.h"
+#include "agent/keys.h"
 #include "base/begun.h"
 
 #define TEXT 32768u
@@ -28,7 +30,7 @@
 struct piece {
 	uint64_t start, end;
 	uint32_t asked; /* bit N: asked[N] */
-	uint32_t readable;
+	uint8_t prot, key;
 	struct binding nodes; /* BOUND */
 };
 
@@ -37,13 +39,14 @@ static const struct {
 	int advice;   /* 0: not madvise */
 } asked[] = {
 	{ "lo", 0 }, { "lf", 0 }, { "dc", MADV_DONTFORK }, { "wf", MADV_WIPEONFORK }, { "dd", MADV_DONTDUMP }, { "hg", MADV_HUGEPAGE },
-	{ "nh", MADV_NOHUGEPAGE }, { "mg", MADV_MERGEABLE }, { "sr", MADV_SEQUENTIAL }, { "rr", MADV_RANDOM }, { "", 0 },
+	{ "nh", MADV_NOHUGEPAGE }, { "mg", MADV_MERGEABLE }, { "sr", MADV_SEQUENTIAL }, { "rr", MADV_RANDOM }, { "", 0 }, { "", 0 },
 };
-enum { LOCKED = 1, ON_FAULT = 2, DONT_FORK = 4, BOUND = 1 << 10 };
+enum { LOCKED = 1, ON_FAULT = 2, DONT_FORK = 4, BOUND = 1 << 10, KEYED = 1 << 11 };
 
 static struct {
 	struct piece *pieces;
 	uint32_t count, room;
+	uint32_t keys, execute_only_key; /* a set, of the program's; 0: the kernel has none for that */
 	uint32_t future; /* LOCKED, ON_FAULT: what comes will be */
 	bool beyond;     /* the limit (ulimit -l) */
 	bool said;       /* that something is refused */
@@ -123,13 +126,31 @@ static uint64_t hexadecimal(const char **at)
 	return v;
 }
 
+static uint8_t decimal(const char *at)
+{
+	unsigned int v = 0;
+
+	for (at += strspn(at, " "); *at >= '0' && *at <= '9'; at++)
+		v = v * 10 + (unsigned int)(*at - '0');
+	return (uint8_t)v;
+}
+
+/*
+ * Kernels without letters for memory that is locked as it is touched show "??", as for all that they have none for. Taken for that, memory that is locked altogether is locked in the same
+ * way: it is all there when it comes back.
+ */
 static uint32_t flags_in(const char *line)
 {
 	uint32_t mask = 0;
 
 	for (const char *p = strchr(line, ' '); p && p[1] && p[2]; p = strchr(p + 1, ' '))
-		for (uint32_t i = 0; i < ARRAY_SIZE(asked); i++)
-			mask |= p[1] == asked[i].flag[0] && p[2] == asked[i].flag[1] ? 1u << i : 0;
+		if (p[1] == '?')
+			mask |= ON_FAULT;
+		else
+			for (uint32_t i = 0; i < ARRAY_SIZE(asked); i++)
+				mask |= p[1] == asked[i].flag[0] && p[2] == asked[i].flag[1] ? 1u << i : 0;
+	if (!(mask & LOCKED))
+		mask &= ~(uint32_t)ON_FAULT;
 	return given & DEVICE_DONT_FORK ? mask & ~(uint32_t)DONT_FORK : mask;
 }
 
@@ -150,17 +171,20 @@ static int take_probed(const struct piece *p, uint64_t probe)
 static int take_line(const char *line, struct piece *p, uint64_t probe)
 {
 	if (!strncmp(line, "VmFlags:", 8)) {
-		p->asked = flags_in(line);
+		p->asked = flags_in(line) | (p->key && p->key != noted.execute_only_key ? (uint32_t)KEYED : 0);
 		if (!p->asked)
 			return 0;
 		return p->start <= probe && probe < p->end ? take_probed(p, probe) : add(*p);
 	}
+	if (!strncmp(line, "ProtectionKey:", 14))
+		p->key = decimal(line + 14);
 	if (*line >= 'A' && *line <= 'Z')
 		return 0;
 	p->start = hexadecimal(&line);
 	line++;
 	p->end = hexadecimal(&line);
-	p->readable = line[1] == 'r';
+	p->prot = (uint8_t)((line[1] == 'r' ? PROT_READ : 0) | (line[2] == 'w' ? PROT_WRITE : 0) | (line[3] == 'x' ? PROT_EXEC : 0));
+	p->key = 0;
 	p->asked = BOUND;
 	return given & MAY_BE_BOUND && binding_get(p->start, &p->nodes) ? add(*p) : 0;
 }
@@ -240,7 +264,11 @@ static int note(void)
 	uint64_t locked = begun_number("/proc/thread-self/status", "\nVmLck:");
 	int r = 0;
 
-	if ((locked && locked != UINT64_MAX) || given & LASTING)
+	noted.keys = keys_taken();
+	if (noted.keys && !raw_is_error(probe))
+		noted.execute_only_key = keys_execute_only(noted.keys, probe);
+	noted.keys &= ~(noted.execute_only_key ? 1u << noted.execute_only_key : 0);
+	if (noted.keys || (locked && locked != UINT64_MAX) || given & LASTING)
 		r = read_mappings("/proc/thread-self/smaps", (uint64_t)probe);
 	else if (given & MAY_BE_BOUND)
 		r = read_mappings("/proc/thread-self/maps", (uint64_t)probe);
@@ -258,12 +286,17 @@ int advice_note(void)
 
 	forget();
 	r = note();
-	return r ? fermata_fail(r, "what process %u has asked for its memory (madvise, mlock, mbind) cannot be told (errno %d)", agent.pid, -r) : 0;
+	return r ? fermata_fail(r, "what process %u has asked for its memory (madvise, mlock, mbind, pkey_mprotect) cannot be told (errno %d)", agent.pid, -r) : 0;
+}
+
+uint32_t advice_execute_only_key(void)
+{
+	return noted.execute_only_key;
 }
 
 static void say_refused(const struct piece *p, uint32_t i, int err)
 {
-	const char *text = asked[i].advice ? "as it had advised (madvise)" : 1u << i == BOUND ? "on the nodes that it had chosen (mbind)" : "locked";
+	const char *text = asked[i].advice ? "as it had advised (madvise)" : 1u << i == BOUND ? "on the nodes that it had chosen (mbind)" : 1u << i == KEYED ? "under its protection key (pkey_mprotect)" : "locked";
 
 	if (!noted.said)
 		log_warn("process %u: its memory at %lx cannot be %s here (errno %d)%s", agent.pid, p->start, text, -err, 1u << i == LOCKED ? ": raise the limit (ulimit -l)" : "");
@@ -274,13 +307,15 @@ static void say_refused(const struct piece *p, uint32_t i, int err)
 static bool ask(const struct piece *p, uint32_t i)
 {
 	uint64_t length = p->end - p->start;
-	bool lazy = p->asked & ON_FAULT || !p->readable; /* what cannot be read cannot be read in */
+	bool lazy = p->asked & ON_FAULT || !(p->prot & PROT_READ); /* what cannot be read cannot be read in */
 	int r = 0;
 
 	if (asked[i].advice)
 		r = (int)RAW3(SYS_madvise, p->start, length, asked[i].advice);
 	else if (1u << i == BOUND)
 		r = binding_set(p->start, length, &p->nodes);
+	else if (1u << i == KEYED)
+		r = keys_give(p->start, length, p->prot, p->key);
 	else if (1u << i == LOCKED)
 		r = (int)RAW3(SYS_mlock2, p->start, length, lazy ? MLOCK_ONFAULT : 0);
 	if (r)
@@ -299,12 +334,14 @@ static void lock_future(bool all_locked)
 
 void advice_restarted(void)
 {
+	uint32_t keys = noted.keys ? keys_take_all() : 0;
 	bool all_locked = true;
 
 	for (uint32_t n = 0; n < noted.count; n++)
 		for (uint32_t i = 0; i < ARRAY_SIZE(asked); i++)
 			if (noted.pieces[n].asked & 1u << i)
 				all_locked &= ask(&noted.pieces[n], i) || 1u << i != LOCKED;
+	keys_free(keys & ~noted.keys); /* one that is free may be some mapping's yet */
 	if (noted.future)
 		lock_future(all_locked);
 	forget();

@@ -208,6 +208,7 @@ void limits_restarted(void); /* what wants those of `fermata restart` is done */
 uint64_t pending_status(uint32_t tid, const char *name);
 uint64_t pending_status_in(const char *path, const char *name); /* any thread's */
 int pending_record(void);    /* while stopped: takes them out */
+void pending_begin(void);    /* takes none, but plugins may (fermata_signals_take) */
 int pending_give_back(void); /* what it has taken */
 uint64_t pending_mask(void); /* bit N - 1: signal N waits for the process */
 void pending_restart(uint32_t tid); /* in that thread; 0: the process, in the checkpoint thread */

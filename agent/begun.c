@@ -76,9 +76,10 @@ static int refuse(const char *what)
 int begun_refuse(void)
 {
 	uint64_t unseen = __atomic_load_n(&begun.unseen, __ATOMIC_RELAXED);
-	char process[32];
+	char process[32] = "/proc/thread-self"; /* has those of its beginning: all that is left to be seen where the first thread has ended */
 
-	fm_format(process, sizeof(process), "/proc/%u", agent.pid);
+	if (!stop_is_zombie((int)agent.pid))
+		fm_format(process, sizeof(process), "/proc/%u", agent.pid);
 	if (own_filters || begun_filters("/proc/self/status") > begun.filters)
 		return refuse("a seccomp filter of its own");
 	if (unseen & BEGUN_LANDLOCK)

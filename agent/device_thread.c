@@ -38,6 +38,7 @@
 #include "agent/agent.h"
 #include "agent/device.h"
 #include "agent/wrap.h"
+#include "base/arch/x86_64/cpu.h"
 
 #define ROOM 2048u
 #define BEING_MADE 0x80000000u
@@ -97,6 +98,7 @@ static int thread_main(void *arg)
 	int bound, r;
 
 	arg = start->arg;
+	arch_keys_open(); /* for an adapter there are none */
 	if (start->own_tls)
 		fermata_thread.device_depth = DEVICE_THREAD;
 	bound = entry_bind(e);

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/utsname.h>
 
+#include "agent/advice.h"
 #include "agent/agent.h"
 #include "agent/arch/x86_64/context.h"
 #include "agent/content.h"
@@ -110,6 +111,7 @@ static int read_process(struct image_process *p)
 	p->restart_info_size = sizeof(agent.restart);
 	p->thread_count = stop_count() + 1;
 	p->foreground = fd_note_terminal();
+	p->execute_only_key = advice_execute_only_key();
 	read_timers(p->timers);
 	read_link("/proc/thread-self/exe", p->exe, sizeof(p->exe));
 	read_link("/proc/thread-self/cwd", p->cwd, sizeof(p->cwd));

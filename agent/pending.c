@@ -167,13 +167,18 @@ static int failed(int r)
 	return fermata_fail(r, "signals that wait for process %u cannot be recorded (errno %d)", agent.pid, -r);
 }
 
+void pending_begin(void)
+{
+	queue.count = 0;
+	queue.mask = 0;
+}
+
 int pending_record(void)
 {
 	struct stop_thread *t;
 	int r;
 
-	queue.count = 0;
-	queue.mask = 0;
+	pending_begin();
 	r = take_process(pending_status(0, "ShdPnd"));
 	for (uint32_t i = 0; !r && (t = stop_thread_at(i)); i++)
 		if (stop_slot_state(t) == STOP_STOPPED)

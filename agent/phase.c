@@ -28,6 +28,7 @@
 #include "agent/plugins.h"
 #include "agent/sysv.h"
 #include "agent/tracer.h"
+#include "base/arch/x86_64/cpu.h"
 #include "base/fault.h"
 #include "image/writer.h"
 
@@ -150,9 +151,11 @@ static void resume(const struct msg_phase *m)
 {
 	content_end(m);
 	fd_resume(m->reason);
+	pending_begin();
 	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
 		if ((*p)->resume)
 			(*p)->resume();
+	pending_give_back();
 	sysv_end();
 	records_free();
 	names_clear();
@@ -411,6 +414,7 @@ void agent_serve(void)
 {
 	int r = 0;
 
+	arch_keys_open(); /* all of the program's memory is to be read */
 	if (!agent.restart.size)
 		r = serve(&suspended, 0);
 	while (!r && stopped)

@@ -230,9 +230,13 @@ struct restart_loads {
 	struct plan_block *blocks;
 	struct plan_load *loads;
 	size_t block_count, load_count, load_room;
+	size_t dense_count; /* blocks that come first: image/plan.h */
 };
 /* @vdso: its code is loaded, too. 0 or -errno. */
 int restart_loads_build(const struct image *image, bool vdso, struct restart_loads *ret);
+
+/* ---- restart_dense.c ---- */
+int restart_loads_sort(struct restart_loads *l, const struct image *image); /* dense blocks first. 0 or -ENOMEM */
 
 /* ---- restart_gate.c ---- */
 struct restart_gate {

@@ -159,5 +159,7 @@ int restart_loads_build(const struct image *image, bool vdso, struct restart_loa
 
 	*ret = (struct restart_loads){ .fd = image_fd(image), .described = image_get_blocks(image), .vdso = vdso };
 	err = add_segments(ret, image);
-	return err ? err : add_blocks(ret, image_get_sums(image));
+	if (!err)
+		err = add_blocks(ret, image_get_sums(image));
+	return err ? err : restart_loads_sort(ret, image);
 }

@@ -217,6 +217,7 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 	p->magic = PLAN_MAGIC;
 	p->mapping_count = (uint32_t)b->mapping_count;
 	p->block_count = (uint32_t)b->loads.block_count;
+	p->dense_count = (uint32_t)b->loads.dense_count;
 	p->load_count = (uint32_t)b->loads.load_count;
 	p->thread_count = (uint32_t)threads;
 	p->mappings = sizeof(*p);

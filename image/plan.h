@@ -12,7 +12,8 @@
  * The path map is for the agent, which finds it where the plan lies in the hole.
  *
  * A block is one of the image's (doc/image-format.md), and what is read and checked at a time: it has the loads of its bytes, in
- * ascending order; between them it has holes. A block of the image that is a hole altogether may be left out.
+ * ascending order; between them it has holes. A block of the image that is a hole altogether may be left out. The first blocks are dense: wherever they
+ * load to, huge pages of the kernel's would have hardly more memory than they load. The others are read when those are in, without huge pages.
  */
 #pragma once
 
@@ -40,6 +41,7 @@ struct plan {
 	uint32_t own_fd; /* the restorer's own file, to be closed; UINT32_MAX: none */
 	uint32_t turns_fd, turns_size; /* struct plan_turns, bytes; 0: threads get their ids by set_tid */
 	uint64_t path_map; /* texts of base/path_map.h */
+	uint32_t dense_count, reserved; /* blocks */
 };
 
 /*

@@ -63,6 +63,8 @@ struct image_process {
 	uint32_t dumpable, no_new_privs;
 	uint32_t restart_info_size; /* bytes at restart_info; 0: those in front of image_restart.capsule */
 	uint32_t foreground; /* 1: its group was the foreground of a terminal that leads out of the job */
+	uint32_t execute_only_key; /* the protection key that the kernel has taken for memory which can only be executed; 0: none */
+	uint32_t reserved;
 };
 
 /* Where a thread goes on: a setjmp within the agent; its full state is in the signal frame on its stack. */
@@ -268,7 +270,7 @@ struct image_restart {
 
 /* Widths are the format: a change here is a new field at an end, or a new version. */
 _Static_assert(sizeof(struct image_version) == 40, "image format");
-_Static_assert(sizeof(struct image_process) == 1856, "image format");
+_Static_assert(sizeof(struct image_process) == 1864, "image format");
 _Static_assert(sizeof(struct image_thread) == 560, "image format");
 _Static_assert(sizeof(struct image_mappings) == 16, "image format");
 _Static_assert(sizeof(struct image_mapping) == 72, "image format");

@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <linux/mman.h>
+#include <linux/prctl.h>
 
 #include "arch/x86_64/arch.h"
 #include "image/hash.h"
@@ -75,10 +76,28 @@ static void *map_there(const struct plan_mapping *m, uint32_t prot, uint32_t fla
 	return raw_mmap((void *)m->start, m->end - m->start, (int)prot, (int)(flags & ~(uint32_t)MAP_FIXED) | MAP_FIXED_NOREPLACE, m->fd, m->offset);
 }
 
+/* For memory that can only be executed the kernel takes the lowest protection key that is free (pkeys(7)), when the first of it is made: to be the one that it had taken before. */
+static void leave_one_key(const struct restorer *r)
+{
+	if (!r->plan->process.execute_only_key)
+		return;
+	while (RAW2(SYS_pkey_alloc, 0, 0) > 0)
+		;
+	RAW1(SYS_pkey_free, r->plan->process.execute_only_key);
+}
+
+/* All but that one, which the kernel has or nobody. */
+static void free_keys(const struct restorer *r)
+{
+	for (int key = 1; r->plan->process.execute_only_key && key < 16; key++)
+		RAW1(SYS_pkey_free, key);
+}
+
 void memory_map(struct restorer *r)
 {
 	uint32_t next = 0;
 
+	leave_one_key(r);
 	for (uint32_t i = 0; i < r->plan->mapping_count; i++) {
 		const struct plan_mapping *m = &r->mappings[i];
 		uint32_t prot = m->prot;
@@ -175,28 +194,41 @@ static void mark(const struct restorer *r, enum plan_mark m)
 	raw_write((int)r->plan->log_fd, &byte, 1);
 }
 
-static void load_work(struct restorer *r)
+/* The dense blocks, or the others. */
+static void load_blocks(struct restorer *r, int sparse)
 {
-	for (;;) {
-		uint32_t i = __atomic_fetch_add(&r->next_block, CLAIM, __ATOMIC_RELAXED), end = i + CLAIM;
+	uint32_t begin = sparse ? r->plan->dense_count : 0, end = sparse ? r->plan->block_count : r->plan->dense_count;
 
-		if (i >= r->plan->block_count)
+	for (;;) {
+		uint32_t i = begin + __atomic_fetch_add(&r->next_block[sparse], CLAIM, __ATOMIC_RELAXED), last = i + CLAIM;
+
+		if (i >= end)
 			return;
-		if (end > r->plan->block_count)
-			end = r->plan->block_count;
-		for (; i < end; i++)
+		for (; i < (last < end ? last : end); i++)
 			load_block(r, &r->blocks[i]);
 		mark(r, PLAN_PROGRESS);
 	}
 }
 
+static void await(uint32_t *word, uint32_t value)
+{
+	for (uint32_t seen; (seen = __atomic_load_n(word, __ATOMIC_ACQUIRE)) != value;)
+		raw_futex(word, FUTEX_WAIT_PRIVATE, seen, NULL, 0);
+}
+
 static void load_helper(void *arg)
 {
-	load_work(arg);
+	struct restorer *r = arg;
+
+	load_blocks(r, 0);
+	__atomic_fetch_add(&r->dense_done, 1, __ATOMIC_RELEASE);
+	wake_all(&r->dense_done);
+	await(&r->sparse, 1);
+	load_blocks(r, 1);
 	raw_exit_thread(0);
 }
 
-static void helper_start(struct restorer *r, uint32_t index)
+static int helper_start(struct restorer *r, uint32_t index)
 {
 	int tid = (int)(r->plan->helper_tid + index);
 	struct clone_args args = {
@@ -216,22 +248,36 @@ static void helper_start(struct restorer *r, uint32_t index)
 		r->helpers[index] = 0;
 		warn(r, "starting a reading thread", 0, err);
 	}
+	return err >= 0;
 }
 
+static void set_huge(long disable)
+{
+	RAW5(SYS_prctl, PR_SET_THP_DISABLE, disable != 0, disable & ~1L, 0, 0);
+}
+
+/* Where hardly anything is to be in memory, huge pages, which a kernel that is set to "always" gives at the first touch, would fill it with zeros that were not there. */
 void memory_load(struct restorer *r)
 {
-	uint32_t helpers = r->plan->eager_threads, claims = (r->plan->block_count + CLAIM - 1) / CLAIM;
+	uint32_t helpers = r->plan->eager_threads, claims = (r->plan->block_count + CLAIM - 1) / CLAIM, started = 0;
+	long disabled = RAW5(SYS_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0);
 
 	if (helpers > claims)
 		helpers = claims;
 	if (helpers > PLAN_EAGER_MAX)
 		helpers = PLAN_EAGER_MAX;
 	for (uint32_t i = 0; i + 1 < helpers; i++)
-		helper_start(r, i);
-	load_work(r);
+		started += (uint32_t)helper_start(r, i);
+	load_blocks(r, 0);
+	await(&r->dense_done, started);
+	set_huge(1);
+	__atomic_store_n(&r->sparse, 1, __ATOMIC_RELEASE);
+	wake_all(&r->sparse);
+	load_blocks(r, 1);
 	for (uint32_t i = 0; i < PLAN_EAGER_MAX; i++)
 		for (uint32_t seen; (seen = __atomic_load_n(&r->helpers[i], __ATOMIC_ACQUIRE)) != 0;)
 			raw_futex(&r->helpers[i], FUTEX_WAIT, seen, NULL, 0);
+	set_huge(disabled > 0 ? disabled : 0);
 }
 
 /* Without the byte `fermata restart` has given up; it has said why. */
@@ -278,6 +324,7 @@ void memory_finish(struct restorer *r)
 
 	patch(r);
 	protect(r);
+	free_keys(r);
 	for (uint32_t i = 0; i < r->plan->mapping_count; i++) {
 		const struct plan_mapping *m = &r->mappings[i];
 

@@ -26,7 +26,9 @@ struct restorer {
 	uint64_t stacks;   /* of PLAN_HOLE_STACK bytes each; the first is the leader's */
 	int plan_fd, image_fd;
 	uint32_t pid;
-	uint32_t next_block; /* taken by the helpers, atomically */
+	uint32_t next_block[2]; /* of the dense ones, of the others; taken by the helpers, atomically */
+	uint32_t dense_done;	/* helpers that are through with the former */
+	uint32_t sparse;	/* 1: on with the others; futex, as the one above */
 	uint32_t helpers[PLAN_EAGER_MAX]; /* the kernel zeroes a word when its helper has gone */
 	uint32_t stranger;  /* a thread with another id than the wanted one; the kernel zeroes it when it has gone */
 	uint32_t ready;	    /* threads that are made and wait; futex */

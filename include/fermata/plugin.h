@@ -84,7 +84,7 @@ struct fermata_plugin {
 	/* Resources that are not descriptors. Any of these may be NULL: nothing to do. */
 	int (*quiesce)(void);	      /* stop producing */
 	int (*drain)(unsigned int round); /* FERMATA_DRAINED, FERMATA_DRAIN_MORE or -errno */
-	/* WRITE, before dump and in it (fermata_signals_take): of each signal that has been waiting for the process or a thread: 1: mine, and it waits
+	/* WRITE, before dump, in it and in resume (fermata_signals_take): of each signal that has been waiting for the process or a thread: 1: mine, and it waits
 	 * again after resume or recreate by my doing; 0: the agent puts it back. */
 	int (*signal_claim)(const siginfo_t *info);
 	int (*dump)(struct fermata_sink *sink);
@@ -137,7 +137,7 @@ void fermata_waits(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int fermata_fd_found(int fd);
 void fermata_fd_drop(int fd);
 
-/* From dump: takes signal @sig once more, which may have come to wait for the process (@tid 0) or that thread since. 0 or -errno. */
+/* From dump and resume: takes signal @sig once more, which may have come to wait for the process (@tid 0) or that thread since. 0 or -errno. */
 int fermata_signals_take(int tid, int sig);
 /* Whether the last timer_settime of timer @id (the kernel's number) gave it a moment, not a span. */
 int fermata_timer_is_absolute(int id);

@@ -6,7 +6,8 @@
  *
  * A signal that waits is taken out by the agent and told to us: so many expirations nobody has seen. Taking it out made the kernel set an interval
  * timer again. To make it wait again the timer is set into the past, by as many intervals: the kernel then sends the one signal that a timer may have waiting,
- * and counts the overrun up to when it is taken. That is done at a restart, and after a checkpoint, too.
+ * and counts the overrun up to when it is taken. That is done at a restart, and after a checkpoint, too. Then one that it has sent since its time was read must be gone: before Linux 6.13
+ * it would be one more. What is taken out for that may be another timer's, which is then set as well.
  *
  * A timer may fire after its signal was looked for and before its time is read. So it is read, and its signal looked for again, until no
  * signal has come in between.
@@ -91,6 +92,8 @@ static int signal_claim(const siginfo_t *info)
 		uint32_t middle = low + (high - low) / 2;
 
 		if (timers[middle].entry.id == info->si_timerid) {
+			if (timers[middle].still)
+				return 1;
 			timers[middle].entry.ticks += 1 + (uint64_t)info->si_overrun;
 			read_time(&timers[middle]);
 			return 1;
@@ -103,6 +106,11 @@ static int signal_claim(const siginfo_t *info)
 	return 0; /* deleted meanwhile: its signal alone is left */
 }
 
+static int take(const struct timer_entry *e)
+{
+	return e->notify == SIGEV_NONE ? 0 : fermata_signals_take(e->flags & TIMER_THREAD ? (int)e->tid : 0, (int)e->signal);
+}
+
 static int look(struct timer *t)
 {
 	struct timer_entry *e = &t->entry;
@@ -112,8 +120,8 @@ static int look(struct timer *t)
 	do {
 		seen = e->ticks;
 		r = read_time(t);
-		if (!r && e->notify != SIGEV_NONE)
-			r = fermata_signals_take(e->flags & TIMER_THREAD ? (int)e->tid : 0, (int)e->signal);
+		if (!r)
+			r = take(e);
 	} while (!r && e->ticks != seen && ++looks < LOOKS_MAX);
 	return r;
 }
@@ -132,11 +140,29 @@ static int dump(struct fermata_sink *sink)
 	return r;
 }
 
+static int make_still(void)
+{
+	int found = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct timer *t = &timers[i];
+
+		if (!t->entry.ticks || t->still)
+			continue;
+		found = t->still = 1;
+		timer_disarm(&t->entry);
+		take(&t->entry);
+	}
+	return found;
+}
+
 /* What has expired since its time was read the kernel counts, too: the moment is the old one. */
 static void resume(void)
 {
+	while (make_still())
+		;
 	for (uint32_t i = 0; i < count; i++)
-		if (timers[i].entry.ticks)
+		if (timers[i].still)
 			timer_arm(&timers[i].entry, timers[i].moment);
 	forget();
 }

@@ -8,6 +8,7 @@
 struct timer {
 	struct timer_entry entry;
 	uint64_t moment; /* of the next expiration, on its clock, whatever entry.flags; 0: none */
+	uint32_t still, reserved; /* it is disarmed, and what it sends is counted already */
 };
 
 /* What the kernel lists of this process' timers, ascending: fermata_alloc memory, or NULL for none. */
@@ -20,4 +21,5 @@ uint64_t timer_to_ns(const struct timespec *t);
 
 /* Sets timer @e->id so that @e->ticks expirations wait before the one at @moment. Answers as the kernel. */
 int timer_arm(const struct timer_entry *e, uint64_t moment);
+int timer_disarm(const struct timer_entry *e);
 int timer_restore(const struct timer_entry *entries, uint32_t count);

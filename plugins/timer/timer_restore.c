@@ -59,6 +59,14 @@ static int set(const struct timer_entry *e, int flags, uint64_t expiry)
 	return r ? fermata_fail(r, "timer %d cannot be set (errno %d)", e->id, -r) : 0;
 }
 
+int timer_disarm(const struct timer_entry *e)
+{
+	struct timer_entry once = *e;
+
+	once.interval_ns = 0;
+	return set(&once, 0, 0);
+}
+
 int timer_arm(const struct timer_entry *e, uint64_t moment)
 {
 	uint64_t before = e->ticks * e->interval_ns;

@@ -68,6 +68,8 @@ static void flags_of(const void *start, char flags[512])
 		else if (here && strncmp(line, "VmFlags:", 8) == 0)
 			strcpy(flags, line + 8);
 	}
+	if (strstr(flags, " ??")) /* locked as it is touched: older kernels have no letters for it */
+		memcpy(strstr(flags, " ??"), " lf", 3);
 	CHECK(fclose(f) == 0);
 }
 

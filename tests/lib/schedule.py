@@ -191,13 +191,19 @@ def apps_rxe_items(stage):
     return [Item('apps-rxe', [stage.top / 'tests/apps/apps-rxe', *item.argv[1:]], exclusive=True, limit=2 * 3600) for item in apps_items(stage) if '--code' in item.argv]
 
 
+def guest_items(stage):
+    """On another kernel and processor, emulated."""
+    take_guest(stage)
+    return [Item('guest', [stage.top / 'tests/feature/guest-suite'], exclusive=True, limit=1800)]
+
+
 def rxe_items(stage):
     """With a real kernel device, in a guest of tools/rxe-guest."""
     take_guest(stage)
     return [Item('rxe', [stage.top / 'tests/rdma/rxe-suite'], exclusive=True, limit=2400)]
 
 
-ITEMS = {'feature': feature_items, 'long': long_items, 'programs': program_items, 'peers': peers_items, 'rxe': rxe_items,
+ITEMS = {'feature': feature_items, 'long': long_items, 'programs': program_items, 'peers': peers_items, 'rxe': rxe_items, 'guest': guest_items,
          'container': container_items, 'apps': apps_items, 'apps-long': apps_long_items, 'apps-rxe': apps_rxe_items}
 
 

@@ -276,6 +276,7 @@ static void make_plan(struct fixture *f)
 	add_mapping(p, STACK, STACK_SIZE, IMAGE_MAPPING_ANON, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0);
 	plan_loads(p);
+	p->dense_count = p->block_count / 2;
 	plan_threads(p);
 	((struct image_sigaction *)((char *)p + p->signals))[SIGUSR1 - 1].handler = CODE;
 	p->hole_start = HOLE;
