@@ -84,7 +84,9 @@ int content_note_mapping(const struct maps *m, const struct image_mapping *v)
 	struct stat st;
 	long r;
 
-	if (agent.files == MSG_FILES_IGNORE || v->kind != IMAGE_MAPPING_SHARED_FILE || !(v->prot & PROT_WRITE))
+	if (agent.files == MSG_FILES_IGNORE || !(v->prot & PROT_WRITE) || image_mapping_page_shift(v))
+		return 0;
+	if (v->kind != IMAGE_MAPPING_SHARED_FILE && !(v->kind == IMAGE_MAPPING_SHARED_ANON && v->flags & IMAGE_MAPPING_NAMED))
 		return 0;
 	r = RAW4(SYS_newfstatat, AT_FDCWD, path, &st, 0);
 	c = r < 0 ? NULL : list_take(&content_now, &st, path);
@@ -170,6 +172,14 @@ int content_quiesce(void)
 
 /* ---- DRAIN ---- */
 
+/* A file in memory is if all of it is mapped (memory_settle). */
+static bool in_image(const struct content *c, struct stat *st)
+{
+	long r = c->fd >= 0 ? RAW2(SYS_fstat, c->fd, st) : RAW4(SYS_newfstatat, AT_FDCWD, c->path, st, 0);
+
+	return !r && fermata_is_mapped(st) == 2;
+}
+
 int content_drain(void)
 {
 	for (uint32_t i = 0; i < content_now.count; i++) {
@@ -188,7 +198,7 @@ int content_drain(void)
 			c->holder = h.pid < c->holder ? h.pid : c->holder;
 			c->mapped |= h.mapped;
 		}
-		c->memory = c->written && fermata_is_mapped(&st);
+		c->memory = c->written && fermata_is_mapped(&st) && in_image(c, &st);
 	}
 	return 0;
 }

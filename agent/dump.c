@@ -112,6 +112,7 @@ static int read_process(struct image_process *p)
 	p->thread_count = stop_count() + 1;
 	p->foreground = fd_note_terminal();
 	p->execute_only_key = advice_execute_only_key();
+	p->huge_at_end = 1; /* plugins/process/ */
 	read_timers(p->timers);
 	read_link("/proc/thread-self/exe", p->exe, sizeof(p->exe));
 	read_link("/proc/thread-self/cwd", p->cwd, sizeof(p->cwd));
@@ -258,6 +259,8 @@ static int write_image(const struct msg_phase *where, struct msg_phase_done *don
 
 	if (!r)
 		r = sysv_mark(&m);
+	if (!r)
+		r = memory_settle(&m);
 	if (!r)
 		r = collect_runs(&m, &runs);
 	if (r)

@@ -121,28 +121,31 @@ int fermata_is_mapped(const struct stat *st)
 	return covered(&key, 0) >= (uint64_t)st->st_size ? 2 : 1;
 }
 
-/* A file in memory comes back from what is mapped of it: that has to be all. */
-static int check_whole(const struct maps *m, const struct image_mapping *v, const struct key *key)
+/* A file in memory comes back from what is mapped of it. Where that is not all, it is a file as others are, whose content is saved (content.c). One of huge pages has none. */
+int memory_settle(struct maps *m)
 {
-	uint64_t end;
+	for (uint32_t i = 0; i < m->count; i++) {
+		struct image_mapping *v = &m->mappings[i];
+		struct key key = key_of(v);
+		uint64_t end;
 
-	if (!(v->flags & IMAGE_MAPPING_NAMED))
-		return 0;
-	end = covered(key, 0);
-	if (end >= v->file_size)
-		return 0;
-	return fermata_fail(-EOPNOTSUPP, "%s is shared memory, of which the part from byte %lu on is mapped by nobody, which is not supported yet",
-			    m->paths + v->path, (unsigned long)end);
+		if (v->kind != IMAGE_MAPPING_SHARED_ANON || !(v->flags & IMAGE_MAPPING_NAMED) || (end = covered(&key, 0)) >= v->file_size)
+			continue;
+		if (image_mapping_page_shift(v))
+			return fermata_fail(-EOPNOTSUPP, "%s is shared memory of huge pages, of which the part from byte %lu on is mapped by nobody, which is not supported yet",
+					    m->paths + v->path, (unsigned long)end);
+		v->kind = IMAGE_MAPPING_SHARED_FILE;
+		v->flags &= ((1u << IMAGE_MAPPING_MODE_SHIFT) - 1) ^ IMAGE_MAPPING_NAMED;
+	}
+	return 0;
 }
 
 int memory_shared_runs(const struct maps *m, const struct image_mapping *v, struct runs *runs)
 {
 	struct key key = key_of(v);
 	uint64_t at = v->offset, last = v->offset + (v->end - v->start), base = v->start - v->offset;
-	int r = check_whole(m, v, &key);
+	int r = 0;
 
-	if (r)
-		return r;
 	if (!is_first_of_ours(m, v))
 		return runs_add(runs, v->start, v->end, v->prot, IMAGE_RUN_EMPTY);
 	while (at < last && !r) {

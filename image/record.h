@@ -64,7 +64,7 @@ struct image_process {
 	uint32_t restart_info_size; /* bytes at restart_info; 0: those in front of image_restart.capsule */
 	uint32_t foreground; /* 1: its group was the foreground of a terminal that leads out of the job */
 	uint32_t execute_only_key; /* the protection key that the kernel has taken for memory which can only be executed; 0: none */
-	uint32_t reserved;
+	uint32_t huge_at_end; /* 1: its agent lets it have huge pages again (PR_SET_THP_DISABLE), when advice for memory is given */
 };
 
 /* Where a thread goes on: a setjmp within the agent; its full state is in the signal frame on its stack. */

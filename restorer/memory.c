@@ -256,7 +256,10 @@ static void set_huge(long disable)
 	RAW5(SYS_prctl, PR_SET_THP_DISABLE, disable != 0, disable & ~1L, 0, 0);
 }
 
-/* Where hardly anything is to be in memory, huge pages, which a kernel that is set to "always" gives at the first touch, would fill it with zeros that were not there. */
+/*
+ * Where hardly anything is to be in memory, huge pages, which a kernel that is set to "always" gives at the first touch, would fill it with zeros that were not there. It may do so later, too,
+ * up to when the program's advice against that is given again.
+ */
 void memory_load(struct restorer *r)
 {
 	uint32_t helpers = r->plan->eager_threads, claims = (r->plan->block_count + CLAIM - 1) / CLAIM, started = 0;
@@ -277,7 +280,8 @@ void memory_load(struct restorer *r)
 	for (uint32_t i = 0; i < PLAN_EAGER_MAX; i++)
 		for (uint32_t seen; (seen = __atomic_load_n(&r->helpers[i], __ATOMIC_ACQUIRE)) != 0;)
 			raw_futex(&r->helpers[i], FUTEX_WAIT, seen, NULL, 0);
-	set_huge(disabled > 0 ? disabled : 0);
+	if (!r->plan->process.huge_at_end)
+		set_huge(disabled > 0 ? disabled : 0);
 }
 
 /* Without the byte `fermata restart` has given up; it has said why. */

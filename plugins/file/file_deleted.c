@@ -67,6 +67,7 @@ int file_deleted_claim(struct fermata_desc *d)
 #define SEALABLE 0x80000000u /* in a record: the seals are known */
 #define ADD_SEALS 1033
 #define GET_SEALS 1034
+#define SEAL_SEAL 1
 #define SEAL_WRITE 8
 
 static uint32_t read_seals(int fd)
@@ -259,12 +260,13 @@ int file_deleted_reconnect(struct fermata_desc *d, const struct file_record *r)
 	return fd < 0 ? fermata_fail(fd, "fd %d: fd %d of process %u cannot be opened (errno %d)", d->fd, r->maker_fd, r->maker_pid, -fd) : fd;
 }
 
-/* By a description that may write, whatever the program's own may. */
+/* By a description that may write, whatever the program's own may. A file of a disk, in place of one in memory whose directory is gone, takes none: as one in memory that may get no others. */
 static int put_seals(const struct fermata_desc *d, uint32_t seals, int fd)
 {
+	uint32_t has = read_seals(d->fd);
 	long err = 0;
 
-	if ((read_seals(d->fd) & ~SEALABLE) != seals)
+	if ((has & ~SEALABLE) != seals && (has || seals != SEAL_SEAL))
 		err = fd < 0 ? fd : raw_fcntl(fd, ADD_SEALS, (long)seals);
 	return err < 0 ? fermata_fail((int)err, "fd %d (%s) does not take its seals %x (errno %ld)", d->fd, d->link, seals, -err) : 0;
 }

@@ -31,9 +31,10 @@
 #define STATES_ASKED_FOR (1ull << 18) /* the tiles of AMX; all others are everybody's */
 #define CORE_FILTER "/proc/self/coredump_filter"
 
-enum { HUGE, MERGE, CORE, EXECUTE, KINDS };
+enum { MERGE, CORE, EXECUTE, KINDS };
 
 static int refused[KINDS]; /* -errno */
+static uint32_t huge_disable;	   /* to be set when advice for memory is given: the restorer has left it at 1 */
 static uint32_t write_xor_execute; /* to be set last: it is for good, and what a device has to map may come before */
 
 static const struct {
@@ -128,7 +129,7 @@ static void set_or_note(int which, long err)
 
 static void restarted(void)
 {
-	static const char *const what[] = { [HUGE] = "huge pages (PR_SET_THP_DISABLE)", [MERGE] = "merged pages (PR_SET_MEMORY_MERGE)", [CORE] = CORE_FILTER,
+	static const char *const what[] = { [MERGE] = "merged pages (PR_SET_MEMORY_MERGE)", [CORE] = CORE_FILTER,
 					    [EXECUTE] = "memory that is not to be executed once it was written (PR_SET_MDWE)" };
 
 	if (write_xor_execute)
@@ -140,6 +141,14 @@ static void restarted(void)
 	memset(refused, 0, sizeof(refused));
 }
 
+/* Kernels before 6.18 know of no flags. */
+static void watched(void)
+{
+	if (RAW5(SYS_prctl, PR_SET_THP_DISABLE, huge_disable != 0, huge_disable & ~1u, 0, 0) && huge_disable)
+		RAW5(SYS_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0);
+	huge_disable = 0;
+}
+
 static int recreate(const void *record, size_t len)
 {
 	const struct process_record *p = record;
@@ -149,8 +158,7 @@ static int recreate(const void *record, size_t len)
 		return fermata_fail(-EBADMSG, "the record of the flags of process %u is damaged or of another version", fermata_pid());
 	if (p->subreaper)
 		RAW5(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-	if (p->huge_disable)
-		set_or_note(HUGE, RAW5(SYS_prctl, PR_SET_THP_DISABLE, 1, p->huge_disable & ~1u, 0, 0));
+	huge_disable = p->huge_disable;
 	if (p->merge)
 		set_or_note(MERGE, RAW5(SYS_prctl, PR_SET_MEMORY_MERGE, 1, 0, 0, 0));
 	if (p->core_filter != UINT32_MAX && p->core_filter != read_core_filter())
@@ -167,4 +175,5 @@ const struct fermata_plugin plugin_process = {
 	.dump = dump,
 	.recreate = recreate,
 	.restarted = restarted,
+	.watched = watched,
 };

@@ -6,6 +6,7 @@
 #include "feature.h"
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #define PAGE 4096ul
 #define TOUCHED 33000ul
@@ -27,6 +28,8 @@ static void check(void)
 
 int main(void)
 {
+	int disabled = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);
+
 	area = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(area != MAP_FAILED && madvise(area, SIZE, MADV_NOHUGEPAGE) == 0);
 	for (unsigned long page = 0; page < 2 * TOUCHED; page += 2)
@@ -36,6 +39,7 @@ int main(void)
 		feature_work();
 		check();
 	} while (feature_step());
+	CHECK(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == disabled);
 	CHECK(mincore(area, SIZE, there) == 0);
 	for (unsigned long page = 1; page < 2 * TOUCHED; page += 2)
 		CHECK(!(there[page] & 1));

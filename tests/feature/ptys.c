@@ -97,6 +97,8 @@ static void run_shell(int slave)
 	while (waitpid(job, NULL, WNOHANG) == 0) {
 		int tty = open("/dev/tty", O_RDWR);
 
+		while (tty < 0 && errno == EIO) /* its master is closed: SIGHUP is on its way */
+			pause();
 		CHECK(tty >= 0);
 		if (tcgetpgrp(tty) != getpgrp())
 			check_terminal(tty, getpid(), job);

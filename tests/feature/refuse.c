@@ -14,7 +14,6 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/sem.h>
@@ -51,20 +50,7 @@ static int stale_epoll(void)
 
 static int set = -1;
 static pid_t helper;
-static char part[32], what[128]; /* what: that the refusal has to say, where it is not "fd N" */
-
-/* Shared memory, of which only the beginning is mapped. */
-static int mapped_part(void)
-{
-	int fd;
-
-	snprintf(part, sizeof(part), "/feature-part-%d", getpid());
-	fd = shm_open(part, O_RDWR | O_CREAT | O_EXCL, 0600);
-	CHECK(fd >= 0 && ftruncate(fd, 3 * 4096) == 0);
-	CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED);
-	snprintf(what, sizeof(what), "/dev/shm%s is shared memory", part);
-	return fd;
-}
+static char what[128]; /* what: that the refusal has to say, where it is not "fd N" */
 
 /* Another process has set the value of a semaphore that this one has an adjustment of: nobody knows which was first. */
 static int struck_semaphore(void)
@@ -242,16 +228,12 @@ static void remove_all(void)
 		;
 	if (set >= 0)
 		CHECK(semctl(set, 0, IPC_RMID) == 0);
-	if (*part)
-		CHECK(shm_unlink(part) == 0);
 }
 
 static int make(const char *kind)
 {
 	if (strcmp(kind, "stale_epoll") == 0)
 		return stale_epoll();
-	if (strcmp(kind, "part") == 0)
-		return mapped_part();
 	if (strcmp(kind, "inotify_unread") == 0)
 		return unread_inotify();
 	if (strcmp(kind, "lease") == 0)

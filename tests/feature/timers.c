@@ -87,7 +87,7 @@ static int take(struct periodic *p, int sig)
 	return n;
 }
 
-/* The kernel may count an expiration a moment late: the interrupt of the timer has to run. */
+/* The kernel may count an expiration a moment late: the interrupt of the timer has to run. Behind a cut it brings all that were due in it: those are waited for, and one that is lost never comes. */
 static void check(const char *name, uint64_t before, uint64_t seen, uint64_t after)
 {
 	if (seen + 1 < before || seen > after)
@@ -107,7 +107,9 @@ static void check_taken(struct periodic *p, int sig, const char *name)
 {
 	uint64_t before = due(p);
 
-	take(p, sig);
+	do
+		take(p, sig);
+	while (p->seen + 1 < before);
 	check(name, before, p->seen, due(p));
 }
 
@@ -130,6 +132,15 @@ static void function(union sigval v)
 {
 	CHECK(v.sival_ptr == &called);
 	called.seen++;
+}
+
+static void block(int sig)
+{
+	sigset_t s;
+
+	sigemptyset(&s);
+	sigaddset(&s, sig);
+	CHECK(pthread_sigmask(SIG_BLOCK, &s, NULL) == 0);
 }
 
 static void *work(void *arg)
@@ -161,15 +172,6 @@ static void check_waiting(struct periodic *p, int sig, const char *name)
 	CHECK(sigtimedwait(&s, &info, &(struct timespec){ 0 }) == sig);
 	count(&info, p);
 	check(name, before, p->seen, due(p));
-}
-
-static void block(int sig)
-{
-	sigset_t s;
-
-	sigemptyset(&s);
-	sigaddset(&s, sig);
-	CHECK(pthread_sigmask(SIG_BLOCK, &s, NULL) == 0);
 }
 
 static struct itimerspec left(timer_t t)
@@ -288,7 +290,8 @@ int main(void)
 		feature_work();
 		if (++step % 16 == 0)
 			check_taken(&taken, SIGNAL_TAKEN, "taken");
-		check("handled", before, handled.seen, UINT64_MAX);
+		while (handled.seen + 1 < before)
+			feature_work();
 		check_not_more(&handled, "handled");
 		check_not_more(&threaded, "threaded");
 		check_silent();
