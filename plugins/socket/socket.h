@@ -34,7 +34,7 @@ struct socket_messages { /* struct socket_message, one after the other */
 struct socket_guard { /* the value that a stuck sender publishes: its guard, as the process that leads it knows it */
 	uint32_t pid;
 	int32_t held, watched;
-	uint32_t reserved;
+	int32_t lock; /* SO_BUF_LOCK of the stuck socket, as it was */
 	uint64_t held_ino, watched_ino;
 };
 
@@ -45,6 +45,7 @@ struct socket_state { /* priv, from claim to resume */
 	bool foreign; /* TCP: connected to an address that is not this host's */
 	bool elsewhere; /* to one that is, but no process of this host has that end */
 	int widened;  /* of a far connection: its receive buffer was so large; 0: and is */
+	int lock;   /* TCP: SO_BUF_LOCK as it was, -errno before Linux 5.14 */
 	bool stuck; /* TCP: has a guard, for its receiver to take what it cannot send */
 	char *content; /* of TCP: taken out and put back because the sender was stuck; NULL: still to be peeked at */
 	size_t content_length;

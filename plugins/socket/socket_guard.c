@@ -81,7 +81,7 @@ int socket_guard_make(int fd, struct socket_guard *ret)
 	if (r)
 		return fermata_fail(r, "fd %d: no descriptors for the guard of its connection (errno %d)", fd, -r);
 	fdpass_consent();
-	*ret = (struct socket_guard){ .pid = fermata_pid(), .held = g->held, .watched = g->watched,
+	*ret = (struct socket_guard){ .pid = fermata_pid(), .held = g->held, .watched = g->watched, .lock = socket_get_int(fd, SOL_SOCKET, SO_BUF_LOCK),
 				      .held_ino = inode_of(g->held), .watched_ino = inode_of(g->watched) };
 	return 0;
 }

@@ -6,7 +6,9 @@
  * queue with MSG_PEEK. What a stuck sender still has is socket_stuck.c's matter; what a unix socket has, socket_peek.c's.
  *
  * At restart the receiver holds a copy of its new peer's end and writes its content into that. When bytes do not fit at once, room is
- * made in steps: a larger send buffer, then a larger receive buffer, as far as the kernel's limits for its own tuning.
+ * made in steps: a larger receive buffer, unless the program has set it, as far as the kernel's limit for its own tuning; then a larger
+ * send buffer, which the kernel does not tune any more from then on (what moves on makes it larger than we may); then the former in any case.
+ * Much is put into a connection that is warm: the kernel tunes buffers and congestion window by what has moved, so something is sent, and thrown away, before.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -23,6 +25,8 @@
 #define LAST_STEPS 1000 /* the same, when they cannot be made larger */
 #define LAST_STEP 3
 #define PIECE (1u << 18)
+#define MUCH (4u << 20) /* bytes: what a connection takes at once that has just been made */
+#define WARM (16u << 20) /* bytes: more than the kernel's buffers may become, three times */
 
 int socket_queue_peek(int fd, char **ret, size_t *ret_len)
 {
@@ -174,9 +178,9 @@ int socket_queue_write(int to, int fd, const char *bytes, size_t len, bool back)
 		if (done == len || (step == LAST_STEP && !back))
 			break;
 		if (step == 0)
-			grown = grow_send(to, len - done);
-		else if (step == 1)
 			grow_receive(fd, socket_get_int(fd, SOL_SOCKET, SO_RCVBUF) + 2 * (int)(len - done));
+		else if (step == 1)
+			grown = grow_send(to, len - done);
 		else if (step == 2)
 			grow_receive_beyond(fd);
 		else if (step == LAST_STEP)
@@ -190,6 +194,45 @@ int socket_queue_write(int to, int fd, const char *bytes, size_t len, bool back)
 	return n < 0 ? (int)n : done < len ? -ENOBUFS : 0;
 }
 
+/* What there is, into @piece, whose bytes nobody needs: how much, or -errno. */
+static long throw_away(int fd, char *piece)
+{
+	long got = 0, n;
+
+	while ((n = socket_receive(fd, piece, PIECE, 0)) > 0)
+		got += n;
+	return n == -EAGAIN ? got : n ? n : -EPIPE;
+}
+
+static int warm_up(int to, int fd, char *piece)
+{
+	size_t sent = 0, got = 0;
+	long n;
+
+	while (got < WARM || got < sent) {
+		n = sent < WARM ? RAW6(SYS_sendto, to, piece, PIECE, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0) : 0;
+		if (n < 0 && n != -EAGAIN && n != -EINTR && n != -ENOBUFS && n != -ENOMEM)
+			return (int)n;
+		sent += n > 0 ? (size_t)n : 0;
+		n = throw_away(fd, piece);
+		if (n < 0)
+			return (int)n;
+		got += (size_t)n;
+		if (!n)
+			socket_pause();
+	}
+	return 0;
+}
+
+static int warm(int to, int fd)
+{
+	char *piece = fermata_alloc(PIECE);
+	int r = piece ? warm_up(to, fd, piece) : -ENOMEM;
+
+	fermata_free(piece);
+	return r;
+}
+
 int socket_queue_put(int number, int peer_end, int fd, const struct socket_record *record, const char *content)
 {
 	size_t len = record->content_length;
@@ -199,8 +242,10 @@ int socket_queue_put(int number, int peer_end, int fd, const struct socket_recor
 		return 0;
 	if (record->domain == AF_UNIX)
 		return socket_messages_put(number, peer_end, fd, record, content);
+	r = len > MUCH ? warm(peer_end, fd) : 0;
 	socket_queue_make_room(fd, record);
-	r = socket_queue_write(peer_end, fd, content, len, false);
+	if (!r)
+		r = socket_queue_write(peer_end, fd, content, len, false);
 	if (r)
 		return fermata_fail(r, "fd %d: the %zu bytes that had been queued do not fit into the new connection (errno %d)",
 				    number, len, -r);

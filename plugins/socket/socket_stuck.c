@@ -17,7 +17,7 @@
  *     checkpoint fails, when the coordinator gives up, and when it dies. The receiver's own threads stand until this hook is over.
  *     A W with the right inode is proof that none of them had gone on before; if it cannot be had, nothing has been touched.
  *   - It ends. Before the first read, there is memory for all bytes, and they are known to fit in again: the two buffers are as large
- *     as what they hold. Then there is no time limit and no way out but the end of the connection. Only the machine's memory for
+ *     as what they hold, or may become larger than that (fits_again). Then there is no time limit and no way out but the end of the connection. Only the machine's memory for
  *     sockets can make it last. The send buffer is locked, or a shortage would make the kernel shrink it; the receive buffer while
  *     reading, or reading fast would make it grow, and a job would have more under way at each checkpoint.
  *   - The sender dies: P keeps the connection open until the bytes are back; then the last close sends end of file after them.
@@ -26,7 +26,8 @@
  *   - The connection dies (TCP_USER_TIMEOUT): what was taken cannot come back, so our end is reset, too: nobody reads past the hole.
  *   - The coordinator or a third process dies: this hook does not wait for anybody.
  *
- * Both directions of a connection may be stuck: two guards, two hooks side by side, each waits for the kernel alone.
+ * Both directions of a connection may be stuck: two guards, two hooks side by side, each waits for the kernel alone. Both lock and unlock both sockets, at any moments of each other's: each
+ * puts what was noted before any of them began (SO_BUF_LOCK has no bit that could be changed alone), so that this is what is there in the end. Who goes on longer does without a lock for the rest.
  */
 #include <errno.h>
 #include <linux/sock_diag.h>
@@ -39,12 +40,14 @@
 #include "plugins/socket/socket.h"
 
 #define SLACK 131072	/* the kernel puts one more packet into a buffer before it is full */
+#define BOTH (SOCKET_LOCK_SEND | SOCKET_LOCK_RECEIVE)
 #define WARN_STEPS 2500 /* pauses without progress, before the user is told */
 
 struct stuck {
 	int fd;	    /* the receiving end */
 	int sender; /* P */
 	int held;   /* W */
+	int lock, sender_lock; /* SO_BUF_LOCK of the two, as it was; -errno: a kernel before 5.14 */
 	char *bytes;
 	size_t len, room;
 };
@@ -77,15 +80,43 @@ static bool polls(int fd, int event)
 	return events > 0 && events & event;
 }
 
-/* A shortage of memory, or the program, may have made the buffer smaller than what is in it. */
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* The third number: as large as the kernel's own tuning lets a receive buffer become, of IPv4 and IPv6. */
+static uint64_t receive_limit(void)
+{
+	char text[96];
+	uint64_t v = 0;
+	int field = 0;
+
+	if (raw_read_file("/proc/sys/net/ipv4/tcp_rmem", text, sizeof(text)) <= 0)
+		return 0;
+	for (const char *p = text; *p && field < 3; p++)
+		if (*p >= '0' && *p <= '9')
+			v = v * 10 + (uint64_t)(*p - '0');
+		else if (++field < 3)
+			v = 0;
+	return v;
+}
+
+/*
+ * A shortage of memory, or the program, may have made the sender's buffer smaller than what is in it. And where both are as large as the kernel lets them become, all may be used but what
+ * could not be filled again: a window is no longer opened for the last sixteenth of a buffer (__tcp_select_window), and bytes come in other pieces than before.
+ */
 static bool fits_again(const struct stuck *k)
 {
-	uint32_t m[SK_MEMINFO_VARS];
-	int limit = socket_send_buffer_limit();
+	const int need = (int)((SK_MEMINFO_WMEM_QUEUED + 1) * sizeof(uint32_t));
+	uint32_t from[SK_MEMINFO_VARS], to[SK_MEMINFO_VARS];
+	uint64_t send, receive;
 
-	if (socket_get(k->sender, SOL_SOCKET, SO_MEMINFO, m, sizeof(m)) < (int)((SK_MEMINFO_WMEM_QUEUED + 1) * sizeof(m[0])))
+	if (socket_get(k->sender, SOL_SOCKET, SO_MEMINFO, from, sizeof(from)) < need || socket_get(k->fd, SOL_SOCKET, SO_MEMINFO, to, sizeof(to)) < need)
 		return true; /* a kernel before 4.12 */
-	return m[SK_MEMINFO_WMEM_QUEUED] <= (m[SK_MEMINFO_SNDBUF] > (uint32_t)limit ? m[SK_MEMINFO_SNDBUF] : (uint32_t)limit) + SLACK;
+	send = larger(from[SK_MEMINFO_SNDBUF], (uint64_t)socket_send_buffer_limit());
+	receive = larger(to[SK_MEMINFO_RCVBUF], receive_limit());
+	return from[SK_MEMINFO_WMEM_QUEUED] <= send + SLACK && (uint64_t)from[SK_MEMINFO_WMEM_QUEUED] + to[SK_MEMINFO_RMEM_ALLOC] + SLACK <= send + receive - receive / 16;
 }
 
 /* All that can fail does so here. In this order: a byte that has left the sender's queue by the first look is in ours at the second. */
@@ -131,38 +162,30 @@ static int take_all(struct stuck *k)
 	}
 }
 
-/* The bits of SO_BUF_LOCK that @fd had; kernels before 5.14 have none. */
-static int lock_buffer(int fd, int bit)
+/* @sender, @receiver: what of theirs is to keep its size, besides what the program has set. */
+static void lock_buffers(const struct stuck *k, int sender, int receiver)
 {
-	int lock = socket_get_int(fd, SOL_SOCKET, SO_BUF_LOCK);
-
-	if (lock >= 0)
-		socket_set_int(fd, SOL_SOCKET, SO_BUF_LOCK, lock | bit);
-	return lock;
-}
-
-static void unlock_buffer(int fd, int lock)
-{
-	if (lock >= 0)
-		socket_set_int(fd, SOL_SOCKET, SO_BUF_LOCK, lock);
+	if (k->lock < 0 || k->sender_lock < 0)
+		return;
+	socket_set_int(k->sender, SOL_SOCKET, SO_BUF_LOCK, k->sender_lock | sender);
+	socket_set_int(k->fd, SOL_SOCKET, SO_BUF_LOCK, k->lock | receiver);
 }
 
 static int take_and_put_back(struct stuck *k)
 {
 	const struct linger reset = { 1, 0 };
 	struct linger linger = { 0, 0 };
-	int receive, send, r;
+	int r;
 
 	socket_get(k->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 	socket_guard_mark(k->held);
 	socket_set(k->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-	send = lock_buffer(k->sender, SOCKET_LOCK_SEND);
-	receive = lock_buffer(k->fd, SOCKET_LOCK_RECEIVE);
+	lock_buffers(k, BOTH, BOTH);
 	r = take_all(k);
-	unlock_buffer(k->fd, receive);
+	lock_buffers(k, BOTH, SOCKET_LOCK_SEND); /* it may become larger, to have all of it again */
 	if (!r)
 		r = socket_queue_write(k->sender, k->fd, k->bytes, k->len, true);
-	unlock_buffer(k->sender, send);
+	lock_buffers(k, 0, 0);
 	if (r)
 		socket_reset(k->fd);
 	socket_set(k->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
@@ -172,7 +195,7 @@ static int take_and_put_back(struct stuck *k)
 
 int socket_stuck_take(struct fermata_desc *d, struct socket_state *s, const struct socket_guard *guard)
 {
-	struct stuck k = { .fd = d->fd, .sender = -EBADF, .held = -EBADF };
+	struct stuck k = { .fd = d->fd, .sender = -EBADF, .held = -EBADF, .lock = s->lock, .sender_lock = guard->lock };
 	int r = stuck_open(&k, s, guard);
 
 	if (!r)

@@ -290,8 +290,10 @@ static int drain_receiving(struct fermata_desc *d, struct socket_state *s, unsig
 
 	if (round < ROUND_STUCK)
 		answer_sender(d->fd);
-	if (round == ROUND_STUCK)
+	if (round == ROUND_STUCK) {
+		s->lock = socket_get_int(d->fd, SOL_SOCKET, SO_BUF_LOCK);
 		return fermata_ask(&key, sizeof(key));
+	}
 	if (round == ROUND_TAKE && guard_of(&key, &guard))
 		return socket_stuck_take(d, s, &guard);
 	return 0;
