@@ -39,6 +39,7 @@ struct agent {
 	uint32_t member;
 	char host[64];	      /* its name in the job */
 	uint64_t part;	      /* of the host: in which; 0: it is in one */
+	uint64_t boot, where; /* host_id.h: of this life; one that has confined itself could not ask again */
 	uint32_t place;	      /* the host's number, or the part's, in this life of the job */
 	char jobdir[108];     /* RUNDIR/JOB of the coordinator */
 	char libdir[AGENT_PATH_MAX];

@@ -63,7 +63,7 @@ static void note_host(void)
 /* Its length does not change, and of its bytes those alone that are others now. */
 void environment_begun_again(void)
 {
-	begun_entry(entries[BEGUN].now, fermata_begun());
+	begun_entry(entries[BEGUN].now, agent.where, fermata_begun());
 	put_in_place(&entries[BEGUN]);
 }
 

@@ -14,8 +14,15 @@
 
 _Static_assert(sizeof(agent.host) == HOST_ID_NAME, "a host's name");
 
+static void note_where(void)
+{
+	agent.boot = host_id_boot();
+	agent.where = host_id_where();
+}
+
 void host_init(void)
 {
+	note_where();
 	if (!host_id_take(getenv("FERMATA_HOST"), &agent.part, agent.host))
 		return;
 	agent.part = 0;
@@ -25,7 +32,8 @@ void host_init(void)
 /* An image of an older agent has no name; nor has it anything that could tell two hosts apart. */
 void host_restarted(void)
 {
-	agent.part = agent.restart.part ? host_id_where() : 0;
+	note_where();
+	agent.part = agent.restart.part ? agent.where : 0;
 	if (!agent.host[0])
 		host_id_node(agent.host);
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "agent/agent.h"
-#include "base/host_id.h"
 
 static int refused(const struct link_message *m)
 {
@@ -36,7 +35,7 @@ int agent_connect(int fd)
 int agent_register(uint32_t flags)
 {
 	struct msg_register m = { .pid = agent.pid, .ppid = (uint32_t)raw_getppid(), .flags = flags,
-				  .generation = agent.generation, .part = agent.part, .boot = host_id_boot() };
+				  .generation = agent.generation, .part = agent.part, .boot = agent.boot };
 	const struct msg_welcome *welcome;
 	struct link_message in;
 	long n;

@@ -116,9 +116,9 @@ void begun_note(struct begun *ret)
 				begun_places("/proc/thread-self"), 0 };
 }
 
-void begun_entry(char *entry, const struct begun *b)
+void begun_entry(char *entry, uint64_t where, const struct begun *b)
 {
-	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)host_id_where(), (unsigned long)b->cpus,
+	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)where, (unsigned long)b->cpus,
 		  (unsigned long)b->scheduling, (unsigned long)b->nice, (unsigned long)b->filters, (unsigned long)b->places, (unsigned long)b->unseen);
 }
 

@@ -54,6 +54,6 @@ uint64_t begun_filters(const char *path);
 uint64_t begun_places(const char *process);
 
 void begun_note(struct begun *ret); /* what the calling thread has */
-void begun_entry(char *entry, const struct begun *b); /* BEGUN_ENTRY bytes */
+void begun_entry(char *entry, uint64_t where, const struct begun *b); /* BEGUN_ENTRY bytes; host_id_where() */
 /* 0, or -EINVAL: @value, what stands behind the =, is damaged or was made elsewhere. */
 int begun_take(const char *value, struct begun *ret);

@@ -63,7 +63,7 @@ static int launch_begun(void)
 
 	if (begun_take(getenv("FERMATA_BEGUN"), &b) < 0)
 		begun_note(&b);
-	begun_entry(entry, &b);
+	begun_entry(entry, host_id_where(), &b);
 	return setenv("FERMATA_BEGUN", entry + sizeof(BEGUN_VARIABLE) - 1, 1);
 }
 

@@ -33,12 +33,23 @@ static int rooted(void)
 	return chroot(".");
 }
 
-static int landlock(void)
+static int restrict_files(uint64_t access)
 {
-	struct landlock_ruleset_attr rules = { .handled_access_fs = LANDLOCK_ACCESS_FS_MAKE_SYM };
+	struct landlock_ruleset_attr rules = { .handled_access_fs = access };
 	int fd = (int)syscall(SYS_landlock_create_ruleset, &rules, sizeof(rules), 0);
 
 	return fd < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ? -1 : (int)syscall(SYS_landlock_restrict_self, fd, 0);
+}
+
+/* It may read no file any more, not even of /proc. */
+static int landlock(void)
+{
+	return restrict_files(LANDLOCK_ACCESS_FS_READ_FILE);
+}
+
+static int landlock_little(void)
+{
+	return restrict_files(LANDLOCK_ACCESS_FS_MAKE_SYM);
 }
 
 static int securebits(void)
@@ -64,7 +75,7 @@ static const struct way {
 	{ "namespace_thread", "a namespace or a root directory of its own", name_space, IN_THREAD },
 	{ "rooted", "a namespace or a root directory of its own", rooted, GOES_ON },
 	{ "landlock", "a Landlock domain of its own", landlock, GOES_ON },
-	{ "landlock_exec", "a Landlock domain of its own", landlock, EXECS },
+	{ "landlock_exec", "a Landlock domain of its own", landlock_little, EXECS },
 	{ "securebits", "securebits of its own", securebits, GOES_ON },
 	{ "securebits_exec", "securebits of its own", securebits, EXECS },
 	{ "dispatch", "a dispatch of its system calls", dispatch, GOES_ON },
