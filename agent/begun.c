@@ -25,6 +25,7 @@ void begun_init(void)
 {
 	if (begun_take(getenv("FERMATA_BEGUN"), &begun))
 		begun_note(&begun);
+	begun.unseen &= ~(uint64_t)BEGUN_DISPATCH; /* of what has become this program */
 }
 
 void begun_restarted(void)

@@ -204,6 +204,10 @@ static long throw_away(int fd, char *piece)
 	return n == -EAGAIN ? got : n ? n : -EPIPE;
 }
 
+/*
+ * Before the content of @fd, and by the one who alone writes to @to and reads from @fd: nothing else can be under way. Where the kernel has no memory for it this does not end: then the
+ * phase takes too long, and the restart fails. The checkpoint stays as it was.
+ */
 static int warm_up(int to, int fd, char *piece)
 {
 	size_t sent = 0, got = 0;

@@ -100,7 +100,7 @@ echo "status $?"
 # It asks for io_uring, then for libaio, and goes its own way.
 MARIADB = r'''
 mariadbd --no-defaults --datadir="$PWD/data" --socket="$SOCKETS/s" --skip-networking --pid-file="$SOCKETS/pid" 2> log &
-until mariadb-admin -uroot --socket="$SOCKETS/s" ping > /dev/null 2>&1 || [ $SECONDS -gt 20 ]; do sleep 0.1; done
+mariadb-admin -uroot --socket="$SOCKETS/s" --wait=20 ping > /dev/null 2>&1
 ask() { mariadb -uroot --socket="$SOCKETS/s" -N "$@"; }
 ask -e 'create database t; create table t.a(i int primary key auto_increment, v int) engine=innodb'
 for k in $(seq 40); do
