@@ -4,7 +4,8 @@
  *
  * The content of a file that has a name is the agent's matter (agent/content.c), and is put back before anything here runs. Restore opens the same
  * absolute path, as it is now, without creating or truncating, and seeks. What the path no longer leads to is told at the checkpoint already: a replaced
- * file and one seen from another root are refused by name. Locks: file_lock.c. Of a deleted file the content is saved, too: file_deleted.c.
+ * file and one seen from another root are refused by name. Locks: file_lock.c. Of a deleted file the content is saved, too: file_deleted.c. What is left of a
+ * process that has ended, below /proc: file_gone.c.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -64,7 +65,9 @@ static long read_path(const struct fermata_desc *d, char *path, size_t size)
 static int file_fd_claim(struct fermata_desc *d)
 {
 	char path[FILE_PATH_MAX];
+	bool there;
 	long n;
+	int r;
 
 	if (!S_ISREG(d->st.st_mode) && !S_ISDIR(d->st.st_mode) && !(d->status & O_PATH && d->link[0] == '/') &&
 	    !(S_ISCHR(d->st.st_mode) && is_plain_device(&d->st)))
@@ -81,7 +84,11 @@ static int file_fd_claim(struct fermata_desc *d)
 	n = read_path(d, path, sizeof(path));
 	if (n < 0)
 		return fermata_fail((int)n, "fd %d (%s) has no readable path (errno %ld)", d->fd, d->link, -n);
-	if (!is_at(path, &d->st))
+	there = is_at(path, &d->st);
+	r = file_gone_check(d, path, there);
+	if (r < 0)
+		return fermata_fail(r, "fd %d: %s could not be opened again (errno %d): close it before the checkpoint", d->fd, path, -r);
+	if (!r && !there)
 		return fermata_fail(-EOPNOTSUPP, "fd %d: %s is no longer the file that was opened: close it before the "
 				    "checkpoint", d->fd, d->link);
 	return 1;
@@ -115,6 +122,8 @@ static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 		r.offset = -1;
 	if (!st.st_nlink)
 		file_deleted_describe(d, &r);
+	else
+		r.gone = file_gone_check(d, path, is_at(path, &st)) == 1;
 	n = fermata_sink_write(sink, &r, sizeof(r));
 	if (!n)
 		n = fermata_sink_write(sink, path, r.path_length);
@@ -207,6 +216,8 @@ static int file_fd_restore(struct fermata_desc *d, const void *record, size_t le
 		return fermata_fail(-EBADMSG, "fd %d: the record of its file is cut", d->fd);
 	if (r->maker_pid)
 		fd = file_deleted_restore(d, r);
+	else if (r->gone)
+		fd = file_gone_open(path, (int)r->flags | O_CLOEXEC);
 	else if (!(path = fermata_path_now(path, buf, sizeof(buf))))
 		fd = -ENAMETOOLONG;
 	else
@@ -217,7 +228,7 @@ static int file_fd_restore(struct fermata_desc *d, const void *record, size_t le
 		return fermata_fail(fd, fd == -ENOENT ? "fd %d: %s is missing (errno %d): put it back, or say where it is now (--map OLD=NEW)" :
 							"fd %d: %s cannot be opened as it was (errno %d)",
 				    d->fd, path, -fd);
-	return settle(d, fd, r, path);
+	return r->gone ? fd : settle(d, fd, r, path);
 }
 
 static int file_fd_reconnect(struct fermata_desc *d, const void *record, size_t len)

@@ -2,6 +2,8 @@
 /* What the files of this plugin share. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "fermata/plugin.h"
 #include "plugins/file/file_record.h"
 
@@ -18,6 +20,12 @@ int file_deleted_dump(const struct fermata_desc *d, uint64_t size, struct fermat
 int file_deleted_restore(struct fermata_desc *d, const struct file_record *r);
 int file_deleted_reconnect(struct fermata_desc *d, const struct file_record *r);
 int file_deleted_refill(struct fermata_desc *d, const struct file_record *r);
+
+/* file_gone.c: what is below /proc/PID of a process that has ended. @there: @path still leads to it. 1: it is; 0: not such a file, or it can be opened;
+ * or -errno: why it cannot. */
+int file_gone_check(const struct fermata_desc *d, const char *path, bool there);
+/* Something like it; a descriptor or -errno. */
+int file_gone_open(const char *path, int flags);
 
 /* file_lock.c: 0 or -errno */
 int file_lock_begin(void); /* as quiesce */

@@ -21,6 +21,6 @@ struct file_record {
 	int32_t maker_fd;
 	uint64_t content; /* bytes of it that follow the path; in the maker's record only */
 	uint32_t seals; /* F_GET_SEALS and bit 31: of a file that can have seals; in the maker's record only */
-	uint32_t reserved;
+	uint32_t gone; /* 1: below /proc/PID of a process that had ended (file_gone.c) */
 };
 _Static_assert(sizeof(struct file_record) == 88, "file_record");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pidfds: of a child that runs, in an epoll set; of the parent, held by that child; of itself; of a zombie, shared with the child and non-blocking. Signals go through them, and
+ * pidfds: of a child that runs, in an epoll set; of the parent, held by that child; of itself; of a zombie, shared with the child and non-blocking; of one that
+ * has been waited for. Signals go through them, and
  * they tell of the end.
  */
 #include "feature.h"
@@ -15,7 +16,7 @@
 #define P_PIDFD 3
 #endif
 
-static int own, running, dead, set;
+static int own, running, dead, ended, set;
 static volatile sig_atomic_t struck;
 
 static int pidfd(pid_t pid, unsigned int flags)
@@ -80,6 +81,9 @@ int main(void)
 	own = pidfd(getpid(), 0);
 	gone = end_at_once();
 	dead = pidfd(gone, O_NONBLOCK);
+	pid = end_at_once();
+	ended = pidfd(pid, 0);
+	CHECK(waitpid(pid, NULL, 0) == pid);
 	pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0)
@@ -91,10 +95,11 @@ int main(void)
 	do {
 		before = struck;
 		CHECK(!has_ended(running) && has_ended(dead) && fcntl(dead, F_GETFL) & O_NONBLOCK && epoll_wait(set, &e, 1, 0) == 0);
-		CHECK(send_signal(running, SIGUSR1) == 0);
+		CHECK(send_signal(running, SIGUSR1) == 0 && has_ended(ended) && send_signal(ended, 0) == -1 && errno == ESRCH);
 		while (struck == before)
 			feature_work();
 	} while (feature_step());
+	CHECK(waitid(P_PIDFD, (id_t)ended, &info, WEXITED) == -1 && errno == ECHILD);
 	CHECK(waitid(P_PIDFD, (id_t)dead, &info, WEXITED) == 0 && info.si_pid == gone && info.si_status == 7);
 	CHECK(send_signal(running, SIGKILL) == 0 && epoll_wait(set, &e, 1, 20000) == 1 && e.data.u64 == 77);
 	CHECK(waitid(P_PIDFD, (id_t)running, &info, WEXITED) == 0 && info.si_pid == pid && info.si_status == SIGKILL);

@@ -220,6 +220,26 @@ static int traced_by_two(void)
 	return 0;
 }
 
+/* Whose memory we have open, and who has forbidden since that it be opened. */
+static int hidden_child(void)
+{
+	int told[2], asked[2], fd;
+	char path[32], c;
+
+	CHECK(pipe(told) == 0 && pipe(asked) == 0);
+	helper = fork();
+	CHECK(helper >= 0);
+	if (helper == 0) {
+		CHECK(read(asked[0], &c, 1) == 1 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 && write(told[1], "", 1) == 1);
+		for (;;)
+			pause();
+	}
+	snprintf(path, sizeof(path), "/proc/%d/mem", helper);
+	fd = open(path, O_RDONLY);
+	CHECK(fd >= 0 && write(asked[1], "", 1) == 1 && read(told[0], &c, 1) == 1);
+	return fd;
+}
+
 static void remove_all(void)
 {
 	if (helper)
@@ -250,6 +270,8 @@ static int make(const char *kind)
 		return traced_by_two();
 	if (strcmp(kind, "attached") == 0)
 		return attached_child();
+	if (strcmp(kind, "hidden") == 0)
+		return hidden_child();
 	if (strcmp(kind, "traced") == 0)
 		return traced_child();
 	feature_fail("unknown kind %s", kind);

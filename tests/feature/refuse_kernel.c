@@ -71,20 +71,6 @@ static int make_fanotify(void)
 	return given(fanotify_init(FAN_CLASS_NOTIF | FAN_REPORT_FID, 0), "fanotify");
 }
 
-/* Of a process that is gone for good. */
-static int make_gone(void)
-{
-	pid_t pid = fork();
-	int fd;
-
-	CHECK(pid >= 0);
-	if (pid == 0)
-		_exit(0);
-	fd = given(syscall(SYS_pidfd_open, pid, 0), "pidfd");
-	CHECK(waitpid(pid, NULL, 0) == pid);
-	return fd;
-}
-
 /* Of a process that is not of the job: the one that has begun it. */
 static int make_foreign(void)
 {
@@ -127,7 +113,7 @@ static const struct {
 	int (*make)(void);
 } objects[] = {
 	{ "io_uring", make_ring }, { "userfaultfd", make_userfault }, { "perf", make_counter }, { "fanotify", make_fanotify },
-	{ "pidfd_gone", make_gone }, { "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed }, { "aio", make_context }, { "secret", make_secret },
+	{ "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed }, { "aio", make_context }, { "secret", make_secret },
 };
 
 int main(int argc, char **argv)
