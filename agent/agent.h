@@ -163,6 +163,7 @@ void host_restarted(void); /* before the coordinator is met */
 
 /* ---- begun.c ---- */
 void begun_init(void); /* in the constructor, in front of environment_init */
+void begun_forked(void); /* in the child */
 void begun_restarted(void); /* while the threads have what they have from `fermata restart`; before environment_restarted */
 bool begun_filter_begin(void); /* before a call that adds a filter; behind one that did not: failed, with the answer */
 void begun_filter_failed(bool noted);

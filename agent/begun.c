@@ -28,6 +28,11 @@ void begun_init(void)
 	begun.unseen &= ~(uint64_t)BEGUN_DISPATCH; /* of what has become this program */
 }
 
+void begun_forked(void)
+{
+	begun.unseen &= ~(uint64_t)BEGUN_DISPATCH; /* the kernel keeps it from the child */
+}
+
 void begun_restarted(void)
 {
 	begun_note(&begun);

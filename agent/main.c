@@ -135,6 +135,7 @@ static void fork_child(void)
 	stop_forked();
 	traced_forked();
 	exit_forked();
+	begun_forked();
 	phase_forked();
 	wrap_timer_forked();
 	wrap_inotify_forked();

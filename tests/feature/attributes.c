@@ -120,6 +120,28 @@ static pid_t family(pid_t *ret_parent)
 	return child;
 }
 
+/* An orphan whose parent had its system calls dispatched, which a fork ends: it stands in no checkpoint's way. */
+static pid_t begin_undispatched(void)
+{
+	static char allow;
+	int told[2];
+	pid_t pid = -1, parent;
+
+	CHECK(pipe(told) == 0);
+	parent = fork();
+	CHECK(parent >= 0);
+	if (parent == 0) {
+		prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, 0, 0, &allow);
+		pid = fork();
+		while (!pid)
+			pause();
+		_exit(write(told[1], &pid, sizeof(pid)) != sizeof(pid));
+	}
+	CHECK(read(told[0], &pid, sizeof(pid)) == sizeof(pid) && pid > 0 && waitpid(parent, NULL, 0) == parent);
+	CHECK(close(told[0]) == 0 && close(told[1]) == 0);
+	return pid;
+}
+
 static unsigned int core_filter(void)
 {
 	unsigned int v = 0;
@@ -156,11 +178,12 @@ static void own_check(void)
 
 int main(void)
 {
-	pid_t parent, child;
+	pid_t parent, child, undispatched;
 	pthread_t t;
 	int status;
 
 	set_own();
+	undispatched = begin_undispatched();
 	child = family(&parent);
 	CHECK(pthread_barrier_init(&started, NULL, 2) == 0 && pthread_create(&t, NULL, thread, NULL) == 0);
 	pthread_barrier_wait(&started);
@@ -172,6 +195,7 @@ int main(void)
 	} while (feature_step());
 	stop = 1;
 	CHECK(pthread_join(t, NULL) == 0);
+	CHECK(kill(undispatched, SIGKILL) == 0 && waitpid(undispatched, NULL, 0) == undispatched);
 	CHECK(kill(parent, SIGKILL) == 0 && waitpid(parent, &status, 0) == parent);
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 3);
 	return 0;
