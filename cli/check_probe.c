@@ -217,8 +217,10 @@ static int probe_take_by_other(int fd)
 static int probe_handed_out(char *detail, size_t size)
 {
 	char dir[RUNDIR_PATH_MAX], path[RUNDIR_PATH_MAX + 32];
-	int fd = open("/dev/null", O_RDONLY), r = probe_take_by_other(fd);
+	int fd = open("/dev/null", O_RDONLY), r;
 
+	fdpass_consent(); /* as each process of a restart does */
+	r = probe_take_by_other(fd);
 	if (!fdpass_is_refused(r))
 		return r;
 	snprintf(detail, size, "by sockets, as pidfd_getfd is refused");

@@ -199,6 +199,21 @@ static int name_aside(struct restart *r, struct restart_file *f, const char *ste
 	return err;
 }
 
+static const char *directory_of(const struct restart_file *f, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%.*s", (int)(strrchr(f->path, '/') - f->path), f->path);
+	return path[0] ? path : "/";
+}
+
+/* A file of overlayfs may have another device than its directory; directories have the same. */
+static bool is_on_system_of(const struct restart_file *f, const struct stat *directory)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	return !stat(directory_of(f, path), &st) && st.st_dev == directory->st_dev;
+}
+
 /* In the job's directory, so that the program finds nothing new in its own; on another file system beside the file. */
 int restart_file_name_aside(struct restart *r, struct restart_file *f, int (*make)(struct restart *r, struct restart_file *f))
 {
@@ -211,7 +226,7 @@ int restart_file_name_aside(struct restart *r, struct restart_file *f, int (*mak
 	if (err)
 		return err;
 	snprintf(stem, sizeof(stem), "%s%s", r->contents->aside, strrchr(f->path, '/'));
-	err = st.st_dev == f->dev ? name_aside(r, f, stem, make) : -EXDEV;
+	err = is_on_system_of(f, &st) ? name_aside(r, f, stem, make) : -EXDEV;
 	if (err != -EXDEV) /* or of two mounts of one file system */
 		return err;
 	snprintf(stem, sizeof(stem), "%s.fermata-newer", f->path);
@@ -252,10 +267,8 @@ static void say(const struct restart_file *f)
 static void sync_directory(const struct restart_file *f)
 {
 	char path[PATH_MAX];
-	int fd;
+	int fd = open(directory_of(f, path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	snprintf(path, sizeof(path), "%.*s", (int)(strrchr(f->path, '/') - f->path), f->path);
-	fd = open(path[0] ? path : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd >= 0) {
 		fsync(fd);
 		close(fd);

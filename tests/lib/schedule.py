@@ -194,7 +194,7 @@ def apps_rxe_items(stage):
 def guest_items(stage):
     """On another kernel and processor, emulated."""
     take_guest(stage)
-    return [Item('guest', [stage.top / 'tests/feature/guest-suite'], exclusive=True, limit=1800)]
+    return [Item('guest', [stage.top / 'tests/feature/guest-suite', part], exclusive=True, limit=3600) for part in ('feature', 'fault')]
 
 
 def rxe_items(stage):
