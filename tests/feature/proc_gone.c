@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Files below /proc of processes that have ended, as a debugger and a supervisor hold them: the memory of a zombie; memory, status and directory of one that has been
- * waited for; and the memory of a process that runs, which is still its.
+ * waited for; and the memory of a process that runs, which is still its, also by
+ * process_vm_readv.
  */
 #include "feature.h"
 
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 
 static char shown[8] = "shown";
@@ -40,6 +42,14 @@ static void check_memory(int fd, ssize_t want)
 	CHECK(pread(fd, c, sizeof(c), (off_t)(uintptr_t)shown) == want && (!want || strcmp(c, shown) == 0));
 }
 
+static void check_by_pid(pid_t pid)
+{
+	char c[8] = "";
+	struct iovec to = { c, sizeof(c) }, from = { shown, sizeof(shown) };
+
+	CHECK((process_vm_readv(pid, &to, 1, &from, 1, 0) == sizeof(c) && strcmp(c, shown) == 0) || errno == ENOSYS || errno == EPERM);
+}
+
 int main(void)
 {
 	int zombie_memory, zombie_task, gone_memory, gone_status, directory, memory;
@@ -62,6 +72,7 @@ int main(void)
 		check_memory(zombie_task, 0);
 		check_memory(gone_memory, 0);
 		check_memory(memory, sizeof(shown));
+		check_by_pid(alive);
 		CHECK(pread(gone_status, &c, 1, 0) == -1 && errno == ESRCH);
 		CHECK(openat(directory, "stat", O_RDONLY) == -1 && fstat(directory, &st) == 0 && S_ISDIR(st.st_mode));
 	} while (feature_step());
