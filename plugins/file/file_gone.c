@@ -38,14 +38,17 @@ static int count(const char *name, void *arg)
 	return 0;
 }
 
+/* One that /proc does not show may be there all the same (its option hidepid). */
 static bool has_ended(int pid)
 {
 	char path[32];
 	char state = raw_process_state(pid);
 	int threads = 0;
 
+	if (!state)
+		return RAW2(SYS_kill, pid, 0) == -ESRCH;
 	fm_format(path, sizeof(path), "/proc/%d/task", pid);
-	return !state || (state == 'Z' && raw_dir_each(path, count, &threads) >= 0 && threads <= 1);
+	return state == 'Z' && raw_dir_each(path, count, &threads) >= 0 && threads <= 1;
 }
 
 static int can_be_opened(const struct fermata_desc *d, const char *path)
