@@ -96,6 +96,36 @@ static void call_nanosleep(void)
 	must(nanosleep(&ts, NULL) == 0);
 }
 
+static int there[2], back[2];
+
+static void echo_begin(void)
+{
+	char c;
+
+	must(pipe(there) == 0 && pipe(back) == 0);
+	if (fork() != 0)
+		return;
+	close(there[1]);
+	while (read(there[0], &c, 1) == 1)
+		must(write(back[1], &c, 1) == 1);
+	_exit(0);
+}
+
+static void call_pipe(void)
+{
+	char c = 'c';
+
+	must(write(there[1], &c, 1) == 1 && read(back[0], &c, 1) == 1);
+}
+
+static void call_malloc(void)
+{
+	char *volatile p = malloc(1000);
+
+	must(p != NULL);
+	free(p);
+}
+
 static void *nothing(void *arg)
 {
 	return arg;
@@ -135,7 +165,8 @@ static const struct {
 	{ "socket+close", call_socket_close, 3000 }, { "mmap+munmap", call_mmap_munmap, 5000 },
 	{ "sigprocmask", call_sigprocmask, 20000 }, { "sigaction", call_sigaction, 20000 },
 	{ "poll", call_poll, 10000 },		   { "select", call_select, 10000 },
-	{ "nanosleep", call_nanosleep, 200 },	   { "thread", call_thread, 500 },
+	{ "nanosleep", call_nanosleep, 200 },	   { "malloc+free", call_malloc, 200000 },
+	{ "pipe-there+back", call_pipe, 3000 },	   { "thread", call_thread, 500 },
 	{ "fork+wait", call_fork_wait, 100 },	   { "spawn+wait", call_spawn_wait, 50 },
 };
 
@@ -166,6 +197,7 @@ static double measure(void (*call)(void), unsigned int count)
 int main(void)
 {
 	must(pipe(quiet) == 0);
+	echo_begin();
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		printf("%s %.1f\n", kinds[i].name, measure(kinds[i].call, kinds[i].count));
 		fflush(stdout);

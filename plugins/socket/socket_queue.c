@@ -8,7 +8,9 @@
  * At restart the receiver holds a copy of its new peer's end and writes its content into that. When bytes do not fit at once, room is
  * made in steps: a larger receive buffer, unless the program has set it, as far as the kernel's limit for its own tuning; then a larger
  * send buffer, which the kernel does not tune any more from then on (what moves on makes it larger than we may); then the former in any case.
- * Much is put into a connection that is warm: the kernel tunes buffers and congestion window by what has moved, so something is sent, and thrown away, before.
+ * Much is put into a connection that is warm: the kernel tunes buffers and congestion window by what has moved, so something is sent, and thrown away, before. Before that its
+ * receive buffer is made as large as can be: a window is turned into a buffer by the share of payload in what has come (scaling_ratio), which of a new connection is taken to be a
+ * quarter; once much has come it is near one, and the largest buffer that can be asked for a fourth of what it was.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -240,13 +242,16 @@ static int warm(int to, int fd)
 int socket_queue_put(int number, int peer_end, int fd, const struct socket_record *record, const char *content)
 {
 	size_t len = record->content_length;
-	int r;
+	int r = 0;
 
 	if (!len)
 		return 0;
 	if (record->domain == AF_UNIX)
 		return socket_messages_put(number, peer_end, fd, record, content);
-	r = len > MUCH ? warm(peer_end, fd) : 0;
+	if (len > MUCH) {
+		grow_receive_beyond(fd);
+		r = warm(peer_end, fd);
+	}
 	socket_queue_make_room(fd, record);
 	if (!r)
 		r = socket_queue_write(peer_end, fd, content, len, false);

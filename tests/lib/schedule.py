@@ -32,6 +32,7 @@ SPECIAL_MODES = {
     'sandboxed': 'bare,continue,restart',
     'stdio': ALL_MODES + ',tty,file',
     'terminal': 'tty',
+    'wide_streams': 'bare,restart,rounds',  # half a minute else
     'verbs_churn': 'continue,restart,rounds,random',  # there is no device without fermata
     'verbs_high': 'continue,restart,rounds,random',
     'verbs_late': 'continue,restart,rounds,random',
