@@ -31,8 +31,7 @@ class Dmtcp:
         port.unlink(missing_ok=True)
         argv[1:1] = ['--new-coordinator', '--coord-port', '0', '--port-file', port, '-q']
         self.process = subprocess.Popen(argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL)
-        wait_for(lambda: port.exists() and port.read_text().strip(), 'dmtcp does not tell its port')
-        self.port = port.read_text().strip()
+        self.port = wait_for(lambda: port.exists() and port.read_text().strip(), 'dmtcp does not tell its port')
 
     def command(self, *argv):
         subprocess.run(['dmtcp_command', '-p', self.port, *argv], check=True, stdout=subprocess.DEVNULL, timeout=600)
@@ -52,7 +51,7 @@ class Dmtcp:
         before = self.progress.stat().st_size
         begin = time.monotonic()
         self.begin(['dmtcp_restart', *(self.folder / 'images').glob('*.dmtcp')])
-        wait_for(lambda: self.progress.stat().st_size > before, 'the program does not go on under dmtcp_restart', 600)
+        wait_for(lambda: self.progress.stat().st_size > before, 'the program does not go on under dmtcp_restart', 120)
         return time.monotonic() - begin
 
     def clean(self):

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile uint32_t *done; /* shared: of each thread of each process, how often */
+static volatile uint32_t *done; /* of each thread of each process, how often: a file's, as DMTCP brings shared memory without a name back as everybody's own */
 static unsigned int processes, threads;
 static struct timespec nap;
 
@@ -73,7 +73,7 @@ static void await_all(void)
 
 int main(int argc, char **argv)
 {
-	int progress = open("progress", O_WRONLY | O_CREAT | O_APPEND, 0600);
+	int progress = open("progress", O_WRONLY | O_CREAT | O_APPEND, 0600), file = open("done", O_RDWR | O_CREAT | O_TRUNC, 0600);
 	unsigned int all;
 
 	must(argc == 3 && progress >= 0);
@@ -81,7 +81,8 @@ int main(int argc, char **argv)
 	threads = (unsigned int)atoi(argv[2]);
 	all = processes * (threads + 1);
 	nap.tv_nsec = (all < 20 ? 4 : all / 5) * 1000000l; /* some 5,000 wake up in a second at most */
-	done = mmap(NULL, all * sizeof(*done), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	must(file >= 0 && ftruncate(file, all * (off_t)sizeof(*done)) == 0);
+	done = mmap(NULL, all * sizeof(*done), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	must(done != MAP_FAILED);
 	begin_processes();
 	begin_threads(0);
