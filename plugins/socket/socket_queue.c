@@ -9,7 +9,7 @@
  * made in steps: a larger receive buffer, unless the program has set it, as far as the kernel's limit for its own tuning; then a larger
  * send buffer, which the kernel does not tune any more from then on (what moves on makes it larger than we may); then the former in any case.
  * Much is put into a connection that is warm: the kernel tunes buffers and congestion window by what has moved, so something is sent, and thrown away, before. Before that its
- * receive buffer is made as large as can be: a window is turned into a buffer by the share of payload in what has come (scaling_ratio), which of a new connection is taken to be a
+ * receive buffer is made as large as it was: a window is turned into a buffer by the share of payload in what has come (scaling_ratio), which of a new connection is taken to be a
  * quarter; once much has come it is near one, and the largest buffer that can be asked for a fourth of what it was.
  */
 #include <errno.h>
@@ -65,13 +65,14 @@ static void tell_window(int fd)
 
 /*
  * Lets the receive buffer of @fd grow to about @size bytes, as the kernel's own tuning would, without locking it: a low-water
- * mark does that (kernel 4.18), and tells the window.
+ * mark does that (kernel 4.18), and tells the window. The buffer becomes one to four times the mark.
  */
 static void grow_receive(int fd, int size)
 {
 	int low = socket_get_int(fd, SOL_SOCKET, SO_RCVLOWAT);
 
-	socket_set_int(fd, SOL_SOCKET, SO_RCVLOWAT, size / 2);
+	for (int part = 4; part && socket_get_int(fd, SOL_SOCKET, SO_RCVBUF) < size; part /= 2)
+		socket_set_int(fd, SOL_SOCKET, SO_RCVLOWAT, size / part);
 	socket_set_int(fd, SOL_SOCKET, SO_RCVLOWAT, low > 0 ? low : 1);
 	socket_set_int(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, 0x3fffffff); /* the mark has set it to half the buffer */
 	tell_window(fd);
@@ -248,11 +249,9 @@ int socket_queue_put(int number, int peer_end, int fd, const struct socket_recor
 		return 0;
 	if (record->domain == AF_UNIX)
 		return socket_messages_put(number, peer_end, fd, record, content);
-	if (len > MUCH) {
-		grow_receive_beyond(fd);
-		r = warm(peer_end, fd);
-	}
 	socket_queue_make_room(fd, record);
+	if (len > MUCH)
+		r = warm(peer_end, fd);
 	if (!r)
 		r = socket_queue_write(peer_end, fd, content, len, false);
 	if (r)

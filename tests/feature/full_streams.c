@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #define STREAMS 4
+#define MOST (64u << 20) /* bytes */
 
 static int ends[STREAMS][2]; /* [0] is written, [1] read; 0 and 1 are one TCP connection, 2 unix, 3 a pipe */
 static uint64_t *sent;	     /* shared: bytes of each that were written in the end */
@@ -21,11 +22,13 @@ static char byte_at(uint64_t at)
 	return (char)(at * 31 + at / 4093);
 }
 
+/* Until nothing more fits; one that reads as fast has it end all the same. */
 static void fill(int fd, uint64_t *at)
 {
 	static char buf[50000];
+	uint64_t end = *at + MOST;
 
-	for (;;) {
+	while (*at < end) {
 		ssize_t n;
 
 		for (size_t i = 0; i < sizeof(buf); i++)
