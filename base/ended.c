@@ -11,12 +11,13 @@
 
 int ended_child_open(int (*open)(int pid, void *arg), void *arg)
 {
-	int fd, pid = (int)RAW5(SYS_clone, CLONE_UNTRACED, 0, NULL, NULL, 0);
+	int parent = raw_getpid(), fd, pid = (int)RAW5(SYS_clone, CLONE_UNTRACED, 0, NULL, NULL, 0);
 
 	if (!pid) {
 		RAW5(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-		for (;;)
+		while (raw_getppid() == parent) /* else it has died before */
 			RAW5(SYS_ppoll, NULL, 0, NULL, NULL, 8);
+		RAW1(SYS_exit_group, 0);
 	}
 	if (pid < 0)
 		return pid;

@@ -30,7 +30,7 @@ static int is_plain_device(const struct stat *st)
 	return 0;
 }
 
-static bool is_at(const char *path, const struct stat *st)
+bool file_is_at(const char *path, const struct stat *st)
 {
 	struct stat now;
 
@@ -53,10 +53,10 @@ static long read_path(const struct fermata_desc *d, char *path, size_t size)
 	if (n < 0)
 		return n;
 	path[n] = 0;
-	if (!d->st.st_nlink || n <= word || memcmp(path + n - word, deleted, word) || is_at(path, &d->st))
+	if (!d->st.st_nlink || n <= word || memcmp(path + n - word, deleted, word) || file_is_at(path, &d->st))
 		return n;
 	path[n - word] = 0;
-	if (is_at(path, &d->st))
+	if (file_is_at(path, &d->st))
 		return n - word;
 	path[n - word] = ' ';
 	return n;
@@ -65,7 +65,6 @@ static long read_path(const struct fermata_desc *d, char *path, size_t size)
 static int file_fd_claim(struct fermata_desc *d)
 {
 	char path[FILE_PATH_MAX];
-	bool there;
 	long n;
 	int r;
 
@@ -84,11 +83,10 @@ static int file_fd_claim(struct fermata_desc *d)
 	n = read_path(d, path, sizeof(path));
 	if (n < 0)
 		return fermata_fail((int)n, "fd %d (%s) has no readable path (errno %ld)", d->fd, d->link, -n);
-	there = is_at(path, &d->st);
-	r = file_gone_check(d, path, there);
+	r = file_gone_check(d, path);
 	if (r < 0)
 		return fermata_fail(r, "fd %d: %s could not be opened again (errno %d): close it before the checkpoint", d->fd, path, -r);
-	if (!r && !there)
+	if (!r && !file_is_at(path, &d->st))
 		return fermata_fail(-EOPNOTSUPP, "fd %d: %s is no longer the file that was opened: close it before the "
 				    "checkpoint", d->fd, d->link);
 	return 1;
@@ -123,7 +121,7 @@ static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	if (!st.st_nlink)
 		file_deleted_describe(d, &r);
 	else
-		r.gone = file_gone_check(d, path, is_at(path, &st)) == 1;
+		r.gone = file_gone_check(d, path) == 1;
 	n = fermata_sink_write(sink, &r, sizeof(r));
 	if (!n)
 		n = fermata_sink_write(sink, path, r.path_length);

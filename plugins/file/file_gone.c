@@ -60,7 +60,7 @@ static int can_be_opened(const struct fermata_desc *d, const char *path)
 	return fd >= 0 ? 1 : fd;
 }
 
-int file_gone_check(const struct fermata_desc *d, const char *path, bool there)
+int file_gone_check(const struct fermata_desc *d, const char *path)
 {
 	const char *rest;
 	struct statfs fs;
@@ -68,7 +68,7 @@ int file_gone_check(const struct fermata_desc *d, const char *path, bool there)
 
 	if (!pid || RAW2(SYS_fstatfs, d->fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
 		return 0;
-	r = there ? can_be_opened(d, path) : 0;
+	r = file_is_at(path, &d->st) ? can_be_opened(d, path) : 0;
 	if (r == 1)
 		return 0;
 	return has_ended(pid) ? 1 : r;
