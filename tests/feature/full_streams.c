@@ -3,12 +3,10 @@
  * Streams that are full at any moment: TCP both ways, a unix socket and a pipe, written until nothing more fits, while the reader takes
  * less than that. So a TCP sender mostly stands before a closed window, with bytes in the queues of both sides.
  */
-#include "feature.h"
+#include "loopback.h"
 
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #define STREAMS 4
@@ -64,17 +62,6 @@ static void drain_to_end(int fd, uint64_t *at)
 		CHECK(poll(&p, 1, 10000) >= 0);
 }
 
-static void connect_tcp(int pair[2])
-{
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof(a);
-	int l = socket(AF_INET, SOCK_STREAM, 0);
-
-	CHECK(bind(l, (struct sockaddr *)&a, len) == 0 && listen(l, 1) == 0 && getsockname(l, (struct sockaddr *)&a, &len) == 0);
-	CHECK((pair[0] = socket(AF_INET, SOCK_STREAM, 0)) >= 0 && connect(pair[0], (struct sockaddr *)&a, len) == 0);
-	CHECK((pair[1] = accept(l, NULL, NULL)) >= 0 && close(l) == 0);
-}
-
 /* The child reads streams 0, 2 and 3, and writes stream 1. */
 static void child(void)
 {
@@ -102,7 +89,7 @@ static void make(void)
 {
 	int tcp[2], local[2];
 
-	connect_tcp(tcp);
+	connect_loopback(tcp);
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, local) == 0 && pipe(ends[3]) == 0);
 	ends[0][0] = ends[1][1] = tcp[0];
 	ends[0][1] = ends[1][0] = tcp[1];

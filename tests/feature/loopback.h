@@ -23,3 +23,15 @@ static void bind_loopback(int fd, struct sockaddr_in *ret)
 	}
 	CHECK(r == 0);
 }
+
+/* A connection's two ends. */
+__attribute__((unused)) static void connect_loopback(int ends[2])
+{
+	int l = socket(AF_INET, SOCK_STREAM, 0);
+	struct sockaddr_in a;
+
+	bind_loopback(l, &a);
+	CHECK(listen(l, 1) == 0);
+	CHECK((ends[0] = socket(AF_INET, SOCK_STREAM, 0)) >= 0 && connect(ends[0], (struct sockaddr *)&a, sizeof(a)) == 0);
+	CHECK((ends[1] = accept(l, NULL, NULL)) >= 0 && close(l) == 0);
+}

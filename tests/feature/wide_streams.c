@@ -3,11 +3,10 @@
  * A TCP connection whose buffers have become as large as the kernel lets them be, by what has moved fast, and by a low-water mark: full both ways, tens of MiB, which nobody reads until
  * the end. How much a buffer of one size holds depends on how the bytes have come.
  */
-#include "feature.h"
+#include "loopback.h"
 
-#include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/socket.h>
+#include <poll.h>
 
 #define MOVED (100u << 20) /* bytes each way, before it is left full */
 #define IDLE 300 /* ms in which nothing more fits */
@@ -16,9 +15,14 @@ static int ends[2];
 static uint64_t put[2], got[2]; /* by the end that writes */
 static char buf[1 << 18];
 
-static void nap(void)
+/* Whether @events come at one end or the other within @ms. */
+static int await(short events, int ms)
 {
-	nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+	struct pollfd p[2] = { { .fd = ends[0], .events = events }, { .fd = ends[1], .events = events } };
+	int n = poll(p, 2, ms);
+
+	CHECK(n >= 0);
+	return n;
 }
 
 static char byte_at(uint64_t at)
@@ -26,10 +30,8 @@ static char byte_at(uint64_t at)
 	return (char)(at * 31 + at / 4093);
 }
 
-static uint64_t fill(int from)
+static void fill(int from)
 {
-	uint64_t before = put[from];
-
 	for (;;) {
 		ssize_t n;
 
@@ -37,7 +39,7 @@ static uint64_t fill(int from)
 			buf[i] = byte_at(put[from] + i);
 		n = write(ends[from], buf, sizeof(buf));
 		if (n == -1 && errno == EAGAIN)
-			return put[from] - before;
+			return;
 		CHECK(n > 0);
 		put[from] += (uint64_t)n;
 	}
@@ -57,20 +59,10 @@ static void take(int from)
 
 static void take_all(int from)
 {
-	for (; got[from] < put[from]; nap())
+	while (got[from] < put[from]) {
+		await(POLLIN, -1);
 		take(from);
-}
-
-static void connect_ends(void)
-{
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t len = sizeof(a);
-	int l = socket(AF_INET, SOCK_STREAM, 0);
-
-	CHECK(bind(l, (struct sockaddr *)&a, len) == 0 && listen(l, 1) == 0 && getsockname(l, (struct sockaddr *)&a, &len) == 0);
-	CHECK((ends[0] = socket(AF_INET, SOCK_STREAM, 0)) >= 0 && connect(ends[0], (struct sockaddr *)&a, len) == 0);
-	CHECK((ends[1] = accept(l, NULL, NULL)) >= 0 && close(l) == 0);
-	CHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0);
+	}
 }
 
 static void widen(int fd)
@@ -83,7 +75,8 @@ static void widen(int fd)
 
 int main(void)
 {
-	connect_ends();
+	connect_loopback(ends);
+	CHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0);
 	for (int from = 0; from < 2; from++) {
 		widen(ends[!from]);
 		while (put[from] < MOVED) {
@@ -92,13 +85,15 @@ int main(void)
 		}
 		take_all(from);
 	}
-	for (int idle = 0; idle < IDLE; nap())
-		idle = fill(0) + fill(1) ? 0 : idle + 1;
+	do {
+		fill(0);
+		fill(1);
+	} while (await(POLLOUT, IDLE));
 	feature_ready();
 	do {
 		fill(0);
 		fill(1);
-		nap();
+		feature_work();
 	} while (feature_step());
 	take_all(0);
 	take_all(1);
