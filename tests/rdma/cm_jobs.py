@@ -13,7 +13,7 @@ import shutil
 
 from harness import Failure, free_port, under_test, wait_for
 from pairs import EndedEarly, await_restarted, checkpoint_in_run
-from two import Two, ends_badly, need
+from two import Two, end_of_rping, need
 
 HERE = '127.0.0.1'
 CONNECTIONS = 1000  # what fits a listener's backlog, whoever is slow
@@ -101,7 +101,7 @@ class Job(Two):
     def ended_well(self):
         """Whoever has ended."""
         for program in self.running:
-            if program.ended() and program.returncode and not ends_badly(self.case.server, program.returncode, self.errors()):
+            if program.ended() and program.returncode and not end_of_rping(self.case.server, program.returncode, self.errors()):
                 raise Failure(f'{program.label} ended with status {program.returncode}')
 
     def kill(self):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness import Failure, Job, Skip, under_test, wait_for
 import wire
-from two import ends_badly
+from two import end_of_rping
 
 KEY = b'0123456789abcdef0123456789abcdef'
 PORT = 24576
@@ -54,7 +54,7 @@ class Pair:
     def wait(programs, condition, what, limit=None):
         def event():
             for p in programs:
-                if p.ended() and p.returncode and not ends_badly(p.args, p.returncode, p.err.text()):
+                if p.ended() and p.returncode and not end_of_rping(p.args, p.returncode, p.err.text()):
                     raise Failure(f'{p.label} ended with status {p.returncode}')
             return condition()
         return wait_for(event, what, limit)
