@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "agent/agent.h"
+#include "base/begun.h"
 
 struct publication {
 	uint32_t pid;
@@ -88,17 +89,20 @@ static int publish_mapping(const struct image_mapping *v)
 	return publish(h->id, 1);
 }
 
-/* Pids come again: a user that we have never been has made it as another process. Root we may have been. */
-static bool is_ours(const struct ipc_perm *p)
+/* Pids come again: what is older than the job, or of a user that we have never been, is another process's. Root we may have been. */
+static bool is_ours(const struct shmid_ds *d)
 {
+	const struct ipc_perm *p = &d->shm_perm;
 	uint32_t real, effective, saved;
 
+	if (d->shm_ctime < begun_earliest(fermata_begun()))
+		return false;
 	return !p->cuid || RAW3(SYS_getresuid, &real, &effective, &saved) < 0 || p->cuid == real || p->cuid == effective || p->cuid == saved;
 }
 
 static bool is_of_the_job(const struct shmid_ds *d)
 {
-	return ((uint32_t)d->shm_cpid == agent.pid && is_ours(&d->shm_perm)) || (agent.capsule && !d->shm_nattch);
+	return ((uint32_t)d->shm_cpid == agent.pid && is_ours(d)) || (agent.capsule && !d->shm_nattch);
 }
 
 /* Segments that no process of the job need be attached to. */

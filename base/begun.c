@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "base/host_id.h"
 #include "base/log.h"
@@ -105,6 +106,21 @@ uint64_t begun_places(const char *process)
 	return h;
 }
 
+static int64_t seconds(clockid_t clock)
+{
+	struct timespec t = { 0 };
+
+	raw_clock_gettime(clock, &t);
+	return t.tv_sec;
+}
+
+int64_t begun_earliest(const struct begun *b)
+{
+	int64_t counted = seconds(CLOCK_REALTIME) - (seconds(CLOCK_BOOTTIME) - b->uptime_s);
+
+	return (counted < b->time_s ? counted : b->time_s) - 2; /* each is of whole seconds */
+}
+
 void begun_note(struct begun *ret)
 {
 	struct begun_attributes a = { 0 };
@@ -113,18 +129,19 @@ void begun_note(struct begun *ret)
 
 	RAW4(SYS_sched_getattr, 0, &a, sizeof(a), 0);
 	*ret = (struct begun){ begun_cpus(mask, n > 0 ? (size_t)n : 0), begun_scheduling(&a), begun_nice(0), begun_filters("/proc/thread-self/status"),
-				begun_places("/proc/thread-self"), 0 };
+				begun_places("/proc/thread-self"), 0, seconds(CLOCK_REALTIME), seconds(CLOCK_BOOTTIME) };
 }
 
 void begun_entry(char *entry, uint64_t where, const struct begun *b)
 {
-	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)where, (unsigned long)b->cpus,
-		  (unsigned long)b->scheduling, (unsigned long)b->nice, (unsigned long)b->filters, (unsigned long)b->places, (unsigned long)b->unseen);
+	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)where, (unsigned long)b->cpus,
+		  (unsigned long)b->scheduling, (unsigned long)b->nice, (unsigned long)b->filters, (unsigned long)b->places, (unsigned long)b->unseen, (unsigned long)b->time_s,
+		  (unsigned long)b->uptime_s);
 }
 
 int begun_take(const char *value, struct begun *ret)
 {
-	uint64_t n[7];
+	uint64_t n[9];
 
 	for (size_t i = 0; i < ARRAY_SIZE(n); i++)
 		if (!value || !(value = host_id_digits(value, &n[i])) || *value != (i < ARRAY_SIZE(n) - 1 ? ':' : 0))
@@ -133,6 +150,6 @@ int begun_take(const char *value, struct begun *ret)
 			value++;
 	if (n[0] != host_id_where())
 		return -EINVAL;
-	*ret = (struct begun){ n[1], n[2], (int64_t)n[3], n[4], n[5], n[6] };
+	*ret = (struct begun){ n[1], n[2], (int64_t)n[3], n[4], n[5], n[6], (int64_t)n[7], (int64_t)n[8] };
 	return 0;
 }

@@ -4,7 +4,7 @@
  * What a program has set itself is what differs from that, and only that is the program's own at a restart: a batch system gives a restart other processors than it gave the launch. In the
  * environment of what they begin, with what those have inherited and cannot see (enum begun_unseen):
  *
- *   FERMATA_BEGUN=<where: 16 hex digits>:<cpus: 16>:<class: 16>:<nice: 16>:<filters: 16>:<places: 16>:<unseen: 16>
+ *   FERMATA_BEGUN=<where: 16 hex digits>:<cpus: 16>:<class: 16>:<nice: 16>:<filters: 16>:<places: 16>:<unseen: 16>:<time: 16>:<uptime: 16>
  *
  * As FERMATA_HOST (host_id.h) it is true only where it was made.
  */
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define BEGUN_VARIABLE "FERMATA_BEGUN="
-#define BEGUN_ENTRY (sizeof(BEGUN_VARIABLE) + 7 * 17)
+#define BEGUN_ENTRY (sizeof(BEGUN_VARIABLE) + 9 * 17)
 #define BEGUN_CPUS_MAX 1024u /* bytes: more than any kernel has */
 
 struct begun {
@@ -24,6 +24,8 @@ struct begun {
 	uint64_t filters; /* of seccomp */
 	uint64_t places;  /* begun_places() */
 	uint64_t unseen;  /* enum begun_unseen: of the program's own */
+	int64_t time_s;   /* when that was: CLOCK_REALTIME */
+	int64_t uptime_s; /* CLOCK_BOOTTIME */
 };
 
 /* What a process has confined itself to, for good, and its children, over exec too, which the kernel does not tell of. */
@@ -52,6 +54,9 @@ uint64_t begun_number(const char *path, const char *name);
 uint64_t begun_filters(const char *path);
 /* A number of the namespaces and of the root directory of @process, a folder of /proc. */
 uint64_t begun_places(const char *process);
+
+/* What carries an earlier time of day was there before, whichever way the clock was set once since. */
+int64_t begun_earliest(const struct begun *b);
 
 void begun_note(struct begun *ret); /* what the calling thread has */
 void begun_entry(char *entry, uint64_t where, const struct begun *b); /* BEGUN_ENTRY bytes; host_id_where() */
