@@ -23,7 +23,7 @@ static _Atomic uint32_t own_filters;
 
 void begun_init(void)
 {
-	if (begun_take(getenv("FERMATA_BEGUN"), &begun))
+	if (begun_take(getenv("FERMATA_BEGUN"), agent.where, &begun))
 		begun_note(&begun);
 	begun.unseen &= ~(uint64_t)BEGUN_DISPATCH; /* of what has become this program */
 }

@@ -55,7 +55,7 @@ static void put_in_place(struct entry *e)
 /* What has come with an environment from another machine is not true here. */
 static void note_host(void)
 {
-	host_id_entry(entries[HOST].now, agent.part, agent.host);
+	host_id_entry(entries[HOST].now, agent.where, agent.part, agent.host);
 	put_in_place(&entries[HOST]);
 	environment_begun_again();
 }

@@ -17,13 +17,13 @@ _Static_assert(sizeof(agent.host) == HOST_ID_NAME, "a host's name");
 static void note_where(void)
 {
 	agent.boot = host_id_boot();
-	agent.where = host_id_where();
+	agent.where = host_id_where(agent.boot);
 }
 
 void host_init(void)
 {
 	note_where();
-	if (!host_id_take(getenv("FERMATA_HOST"), &agent.part, agent.host))
+	if (!host_id_take(getenv("FERMATA_HOST"), agent.where, &agent.part, agent.host))
 		return;
 	agent.part = 0;
 	host_id_node(agent.host);

@@ -26,10 +26,9 @@ static uint64_t *word;
 
 static uint64_t room_needed(void)
 {
-	struct image_cpu cpu;
+	uint64_t size = image_cpu_xsave_size();
 
-	image_cpu_probe(&cpu);
-	return cpu.xsave_size ? ALIGN_UP((uint64_t)cpu.xsave_size + BEFORE_STATE, (uint64_t)64) : 0;
+	return size ? ALIGN_UP(size + BEFORE_STATE, (uint64_t)64) : 0;
 }
 
 static bool is_room(const uint64_t *at, uint64_t full)

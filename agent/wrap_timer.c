@@ -21,15 +21,19 @@
 typedef _Atomic uint64_t word_t;
 
 static word_t *_Atomic pages[PAGES];
+static _Atomic uint32_t used; /* pages at or beyond it have never been there: a fork looks at no others */
 static _Atomic bool any;
 
-static word_t *page_make(word_t *_Atomic *page)
+static word_t *page_make(uint32_t at)
 {
 	word_t *old = NULL, *new = raw_mmap(NULL, FM_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint32_t before = atomic_load(&used);
 
 	if (raw_is_error(new))
 		return NULL;
-	if (atomic_compare_exchange_strong(page, &old, new))
+	while (before <= at && !atomic_compare_exchange_weak(&used, &before, at + 1))
+		;
+	if (atomic_compare_exchange_strong(&pages[at], &old, new))
 		return new;
 	raw_munmap(new, FM_PAGE_SIZE);
 	return old;
@@ -41,7 +45,7 @@ static void note(int id, bool absolute)
 	uint32_t at = (uint32_t)id % PAGE_BITS;
 
 	if (!page && absolute && id >= 0)
-		page = page_make(&pages[(uint32_t)id / PAGE_BITS]);
+		page = page_make((uint32_t)id / PAGE_BITS);
 	if (!page)
 		return;
 	if (absolute)
@@ -67,7 +71,7 @@ void wrap_timer_forked(void)
 {
 	any = false;
 	call_thread_forked();
-	for (uint32_t i = 0; i < PAGES; i++)
+	for (uint32_t i = 0; i < used; i++)
 		if (pages[i])
 			memset((void *)pages[i], 0, FM_PAGE_SIZE);
 }

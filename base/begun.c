@@ -139,7 +139,7 @@ void begun_entry(char *entry, uint64_t where, const struct begun *b)
 		  (unsigned long)b->uptime_s);
 }
 
-int begun_take(const char *value, struct begun *ret)
+int begun_take(const char *value, uint64_t where, struct begun *ret)
 {
 	uint64_t n[9];
 
@@ -148,7 +148,7 @@ int begun_take(const char *value, struct begun *ret)
 			return -EINVAL;
 		else
 			value++;
-	if (n[0] != host_id_where())
+	if (n[0] != where)
 		return -EINVAL;
 	*ret = (struct begun){ n[1], n[2], (int64_t)n[3], n[4], n[5], n[6], (int64_t)n[7], (int64_t)n[8] };
 	return 0;

@@ -59,6 +59,6 @@ uint64_t begun_places(const char *process);
 int64_t begun_earliest(const struct begun *b);
 
 void begun_note(struct begun *ret); /* what the calling thread has */
-void begun_entry(char *entry, uint64_t where, const struct begun *b); /* BEGUN_ENTRY bytes; host_id_where() */
-/* 0, or -EINVAL: @value, what stands behind the =, is damaged or was made elsewhere. */
-int begun_take(const char *value, struct begun *ret);
+void begun_entry(char *entry, uint64_t where, const struct begun *b); /* BEGUN_ENTRY bytes; host_id_where */
+/* 0, or -EINVAL: @value, what stands behind the =, is damaged or was not made @where. */
+int begun_take(const char *value, uint64_t where, struct begun *ret);

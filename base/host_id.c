@@ -26,14 +26,14 @@ uint64_t host_id_boot(void)
 	return hash(0xcbf29ce484222325u, text, n > 0 ? (size_t)n : 0);
 }
 
-uint64_t host_id_where(void)
+uint64_t host_id_where(uint64_t boot)
 {
 	struct stat st = { 0 };
 	uint64_t ino;
 
 	RAW4(SYS_newfstatat, AT_FDCWD, "/proc/thread-self/ns/pid", &st, 0);
 	ino = st.st_ino;
-	return hash(host_id_boot(), &ino, sizeof(ino));
+	return hash(boot, &ino, sizeof(ino));
 }
 
 void host_id_node(char name[HOST_ID_NAME])
@@ -47,9 +47,9 @@ void host_id_node(char name[HOST_ID_NAME])
 	memcpy(name, text, HOST_ID_NAME);
 }
 
-void host_id_entry(char *entry, uint64_t part, const char *name)
+void host_id_entry(char *entry, uint64_t where, uint64_t part, const char *name)
 {
-	fm_format(entry, HOST_ID_ENTRY, HOST_ID_VARIABLE "%016lx:%016lx:%s", (unsigned long)host_id_where(), (unsigned long)part, name);
+	fm_format(entry, HOST_ID_ENTRY, HOST_ID_VARIABLE "%016lx:%016lx:%s", (unsigned long)where, (unsigned long)part, name);
 }
 
 const char *host_id_digits(const char *at, uint64_t *ret)
@@ -70,12 +70,12 @@ static const char *take_number(const char *at, uint64_t *ret)
 	return at && *at == ':' ? at + 1 : NULL;
 }
 
-int host_id_take(const char *value, uint64_t *ret_part, char ret_name[HOST_ID_NAME])
+int host_id_take(const char *value, uint64_t where, uint64_t *ret_part, char ret_name[HOST_ID_NAME])
 {
-	uint64_t where, part;
+	uint64_t made, part;
 
-	if (!value || !(value = take_number(value, &where)) || !(value = take_number(value, &part)) || !*value ||
-	    strlen(value) >= HOST_ID_NAME || where != host_id_where())
+	if (!value || !(value = take_number(value, &made)) || !(value = take_number(value, &part)) || !*value ||
+	    strlen(value) >= HOST_ID_NAME || made != where)
 		return -EINVAL;
 	*ret_part = part;
 	memcpy(ret_name, value, strlen(value) + 1);

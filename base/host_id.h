@@ -18,11 +18,11 @@
 #define HOST_ID_ENTRY (sizeof(HOST_ID_VARIABLE) + 2 * 17 + HOST_ID_NAME)
 
 uint64_t host_id_boot(void);  /* a number of the running kernel */
-uint64_t host_id_where(void); /* of it and this pid namespace */
+uint64_t host_id_where(uint64_t boot); /* of it and this pid namespace: asks the kernel */
 void host_id_node(char name[HOST_ID_NAME]); /* the machine's node name now */
 
-void host_id_entry(char *entry, uint64_t part, const char *name); /* HOST_ID_ENTRY bytes */
-/* 0, or -EINVAL: @value, what stands behind the =, is damaged or was made elsewhere. */
-int host_id_take(const char *value, uint64_t *ret_part, char ret_name[HOST_ID_NAME]);
+void host_id_entry(char *entry, uint64_t where, uint64_t part, const char *name); /* HOST_ID_ENTRY bytes */
+/* 0, or -EINVAL: @value, what stands behind the =, is damaged or was not made @where. */
+int host_id_take(const char *value, uint64_t where, uint64_t *ret_part, char ret_name[HOST_ID_NAME]);
 /* Behind the 16 digits, or NULL: they are none. */
 const char *host_id_digits(const char *at, uint64_t *ret);

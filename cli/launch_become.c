@@ -44,26 +44,26 @@ static int launch_prepend(const char *variable, const char *first, char separato
 }
 
 /* As long as the machine's, which it may come to be after a restart; what a process of the job launches is of that one's host. */
-static int launch_host(void)
+static int launch_host(uint64_t where)
 {
 	char name[HOST_ID_NAME], entry[HOST_ID_ENTRY];
 	uint64_t part = 0;
 
-	if (host_id_take(getenv("FERMATA_HOST"), &part, name) < 0)
+	if (host_id_take(getenv("FERMATA_HOST"), where, &part, name) < 0)
 		host_id_node(name);
-	host_id_entry(entry, part, name);
+	host_id_entry(entry, where, part, name);
 	return setenv("FERMATA_HOST", entry + sizeof(HOST_ID_VARIABLE) - 1, 1);
 }
 
 /* What a process of the job launches is begun by the job: it has what that was begun with from it. */
-static int launch_begun(void)
+static int launch_begun(uint64_t where)
 {
 	char entry[BEGUN_ENTRY];
 	struct begun b;
 
-	if (begun_take(getenv("FERMATA_BEGUN"), &b) < 0)
+	if (begun_take(getenv("FERMATA_BEGUN"), where, &b) < 0)
 		begun_note(&b);
-	begun_entry(entry, host_id_where(), &b);
+	begun_entry(entry, where, &b);
 	return setenv("FERMATA_BEGUN", entry + sizeof(BEGUN_VARIABLE) - 1, 1);
 }
 
@@ -77,6 +77,7 @@ static int launch_ucx(void)
 
 static int launch_environment(const struct job *job, const char *agent, const char *libdir, int fd)
 {
+	const uint64_t where = host_id_where(host_id_boot());
 	char number[16], shim[JOB_PATH_MAX];
 	int r = 0;
 
@@ -89,8 +90,8 @@ static int launch_environment(const struct job *job, const char *agent, const ch
 	r |= setenv("FERMATA_FD", number, 1);
 	r |= setenv("FERMATA_RDMA", job->rdma, 1);
 	r |= launch_ucx();
-	r |= launch_host();
-	r |= launch_begun();
+	r |= launch_host(where);
+	r |= launch_begun(where);
 	return r ? -ENOMEM : 0;
 }
 

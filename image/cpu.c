@@ -83,12 +83,17 @@ static void probe_names(struct image_cpu *cpu, uint32_t max_extended)
 		cpu->model[n - 1] = 0;
 }
 
+uint32_t image_cpu_xsave_size(void)
+{
+	return arch_cpuid(1, 0).ecx & 1u << 27 /* OSXSAVE */ ? arch_cpuid(13, 0).ebx : 0;
+}
+
 static void probe_xsave(struct image_cpu *cpu)
 {
-	if (!(cpu->leaf1_ecx & 1u << 27))
+	cpu->xsave_size = image_cpu_xsave_size();
+	if (!cpu->xsave_size)
 		return;
 	cpu->xcr0 = arch_xcr0();
-	cpu->xsave_size = arch_cpuid(13, 0).ebx;
 	for (uint32_t i = 2; i < ARRAY_SIZE(cpu->xsave_offset); i++) {
 		struct arch_cpuid id = arch_cpuid(13, i);
 

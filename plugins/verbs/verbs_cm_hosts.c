@@ -54,7 +54,7 @@ int verbs_cm_hosts_note(void)
 
 int verbs_cm_hosts_publish(void)
 {
-	struct host_name name = { .part = host_id_where() };
+	struct host_name name = { .part = host_id_where(host_id_boot()) };
 	int r = fermata_job_publish(NAME_PART, sizeof(NAME_PART), &name.part, sizeof(name.part));
 
 	for (uint32_t i = 0; !r && i < own.count; i++) {
@@ -66,7 +66,7 @@ int verbs_cm_hosts_publish(void)
 
 int verbs_cm_hosts_together(void)
 {
-	const uint64_t *part = verbs_names ? (const void *)((const char *)verbs_names + verbs_names->parts) : NULL, here = host_id_where();
+	const uint64_t *part = verbs_names ? (const void *)((const char *)verbs_names + verbs_names->parts) : NULL, here = host_id_where(host_id_boot());
 
 	for (uint32_t i = 0; part && i < verbs_names->part_count; i++)
 		if (part[i] != here)
@@ -77,7 +77,7 @@ int verbs_cm_hosts_together(void)
 int verbs_cm_hosts_learn(void)
 {
 	const struct host_name *name = (const void *)((const char *)verbs_names + verbs_names->hosts);
-	uint64_t here = host_id_where();
+	uint64_t here = host_id_where(host_id_boot());
 	int r = 0;
 
 	for (uint32_t i = 0; !r && i < verbs_names->host_count; i++)

@@ -72,7 +72,7 @@ struct port_name {
 	union ibv_gid gid, virtual_gid;
 };
 
-/* The value of NAME_HOST: an address that a host of that part has had; NAME_PART's is a part alone (host_id_where()). */
+/* The value of NAME_HOST: an address that a host of that part has had; NAME_PART's is a part alone (host_id_where). */
 struct host_name {
 	uint8_t address[16];
 	uint64_t part;

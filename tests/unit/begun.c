@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A number of /proc/PID/status is found wherever it stands: before it are the names of all groups. */
+/*
+ * A number of /proc/PID/status is found wherever it stands: before it are the names of all groups. The entry of the environment is taken where it was made, and
+ * nowhere else. What was made since the job's beginning is not taken for older, whichever way the clock was set meanwhile.
+ */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -49,9 +54,49 @@ static void test_far_behind(void **state)
 	assert_int_equal(begun_filters(path), 0);
 }
 
+static void test_entry(void **state)
+{
+	struct begun b, taken;
+	char entry[BEGUN_ENTRY];
+	char *value = entry + sizeof(BEGUN_VARIABLE) - 1;
+
+	(void)state;
+	memset(&b, 0, sizeof(b));
+	memset(&taken, 0xff, sizeof(taken));
+	begun_note(&b);
+	b.nice = -5;
+	begun_entry(entry, 7, &b);
+	assert_int_equal(begun_take(value, 7, &taken), 0);
+	assert_memory_equal(&taken, &b, sizeof(b));
+	assert_int_equal(begun_take(value, 8, &taken), -EINVAL);
+	assert_int_equal(begun_take(NULL, 7, &taken), -EINVAL);
+	value[strlen(value) - 1] = 0;
+	assert_int_equal(begun_take(value, 7, &taken), -EINVAL);
+}
+
+#define HOUR 3600
+
+static void test_earliest(void **state)
+{
+	int64_t now = time(NULL), earliest;
+	struct begun b;
+
+	(void)state;
+	begun_note(&b);
+	assert_true(begun_earliest(&b) <= now && begun_earliest(&b) >= now - 3);
+	b.uptime_s -= HOUR; /* as seen an hour later */
+	b.time_s -= HOUR;
+	earliest = begun_earliest(&b);
+	assert_true(earliest <= now - HOUR && earliest >= now - HOUR - 3);
+	b.time_s += HOUR; /* and the clock set back by an hour, */
+	assert_true(begun_earliest(&b) <= now - HOUR);
+	b.time_s -= 2 * HOUR; /* or set forward */
+	assert_true(begun_earliest(&b) <= now - 2 * HOUR);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_far_behind) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_far_behind), cmocka_unit_test(test_entry), cmocka_unit_test(test_earliest) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
