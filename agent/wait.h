@@ -22,7 +22,7 @@ extern int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *time
 /* @set, or @copy, which is @set without our signal. @set may be NULL. */
 static inline const sigset_t *wait_without_ours(const sigset_t *set, sigset_t *copy)
 {
-	if (!set || !agent.active)
+	if (!set || !agent.active || !(set->__val[0] >> (agent.signal - 1) & 1)) /* sigismember is a call */
 		return set;
 	*copy = *set;
 	sigdelset(copy, agent.signal);
