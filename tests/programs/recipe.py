@@ -22,7 +22,7 @@ class Recipe:
     inputs     {name: text}, made before it runs
     prepare    a script that is run before, without fermata: what takes time and is not the matter here
     refused    a pattern of what a checkpoint says that is refused, where each has to be: the program goes on unharmed
-    passing    words of the message with which checkpoints are refused at some moments, by what passes by itself
+    passing    a pattern of the message with which checkpoints are refused at some moments, by what passes by itself
     """
 
     def __init__(self, name, script, needs=(), files=(), inputs=None, prepare='', refused=None, passing=None):
