@@ -29,6 +29,11 @@ class Skip(Exception):
     pass
 
 
+def file_system(path):
+    """Its kind, as stat names it: times of change do not tell on each."""
+    return subprocess.run(['stat', '-f', '-c', '%T', path], capture_output=True, text=True).stdout.strip()
+
+
 def wait_for(condition, what, limit=None, period=0.005):
     """Until @condition() is true; its value. A Failure that says @what after @limit seconds."""
     end = time.monotonic() + (limit or LIMIT)
