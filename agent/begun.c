@@ -23,8 +23,10 @@ static _Atomic uint32_t own_filters;
 
 void begun_init(void)
 {
-	if (begun_take(getenv("FERMATA_BEGUN"), agent.where, &begun))
+	if (begun_take(getenv("FERMATA_BEGUN"), agent.where, &begun)) {
 		begun_note(&begun);
+		begun.time_s = 0; /* not known: nothing is older */
+	}
 	begun.unseen &= ~(uint64_t)BEGUN_DISPATCH; /* of what has become this program */
 }
 
