@@ -130,10 +130,19 @@ void stop_drop_rights(void);
 void stop_record(struct stop_thread *t, ucontext_t *frame); /* by the thread itself, but for its context */
 
 /* ---- children.c ---- */
-/* Pids of living children of this process, zombies left out: the number of them, which may exceed @room; or -errno. */
-int children_list(uint32_t *pids, uint32_t room);
+struct children {
+	uint32_t *living, living_room, living_count; /* there may be more than there is room for */
+	struct image_zombie *dead;		     /* not waited for yet */
+	uint32_t dead_room, dead_count;
+};
+
+int children_list(struct children *ret); /* the rooms are the caller's. 0 or -errno */
 /* Children that have ended and were not waited for, in scratch memory: the number of them, or -errno. */
 int children_zombies(struct image_zombie **ret);
+
+/* ---- wrap_child.c ---- */
+/* To the coordinator: children that signals have ended, waited for before, or among the @count of @dead. With the link's lock. 0 or -errno. */
+int child_ended_send(const struct image_zombie *dead, uint32_t count);
 
 /* ---- call.c: interrupted system calls go on ---- */
 void call_continue(ucontext_t *frame, const struct stop_thread *t, bool restarted);

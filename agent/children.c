@@ -14,12 +14,6 @@
 
 #define ZOMBIES_FIRST 256u
 
-struct list_of {
-	bool zombies; /* these, not the living */
-	uint32_t *pids, room, count;
-	int error;
-};
-
 enum state { GONE, LIVING, DEAD };
 
 /*
@@ -40,20 +34,20 @@ static enum state state_of(uint32_t pid, uint32_t *ret_status)
 	return DEAD;
 }
 
-static void add(struct list_of *l, uint32_t pid)
+static void add(struct children *l, uint32_t pid)
 {
-	uint32_t status;
+	struct image_zombie z = { .pid = pid };
+	enum state s = state_of(pid, &z.status);
 
-	if (state_of(pid, &status) != (l->zombies ? DEAD : LIVING))
-		return;
-	if (l->count < l->room)
-		l->pids[l->count] = pid;
-	l->count++;
+	if (s == LIVING && l->living_count++ < l->living_room)
+		l->living[l->living_count - 1] = pid;
+	if (s == DEAD && l->dead_count++ < l->dead_room)
+		l->dead[l->dead_count - 1] = z;
 }
 
 static int of_task(const char *tid, void *arg)
 {
-	struct list_of *l = arg;
+	struct children *l = arg;
 	char path[64], buf[16384];
 	long n, i;
 	uint32_t pid = 0;
@@ -61,7 +55,7 @@ static int of_task(const char *tid, void *arg)
 	fm_format(path, sizeof(path), "/proc/self/task/%s/children", tid);
 	n = raw_read_file(path, buf, sizeof(buf));
 	if (n < 0)
-		return l->error = (int)n;
+		return (int)n;
 	for (i = 0; i < n; i++) {
 		if (buf[i] >= '0' && buf[i] <= '9') {
 			pid = pid * 10 + (uint32_t)(buf[i] - '0');
@@ -94,65 +88,48 @@ static int of_proc(const char *name, void *arg)
 	return 0;
 }
 
-static int once(struct list_of *l)
+static int once(struct children *l)
 {
 	int r;
 
-	l->count = 0;
-	l->error = 0;
+	l->living_count = l->dead_count = 0;
 	r = raw_dir_each("/proc/self/task", of_task, l);
-	if (!r)
-		return 0;
 	if (r != -ENOENT)
 		return r;
-	l->count = 0;
+	l->living_count = l->dead_count = 0;
 	return raw_dir_each("/proc", of_proc, l);
 }
 
-static int list(struct list_of *l)
+int children_list(struct children *ret)
 {
-	uint32_t before;
-	int r = once(l);
+	uint32_t living, dead;
+	int r = once(ret);
 
 	do {
-		before = l->count;
-		if (!r)
-			r = once(l);
-	} while (!r && l->count != before);
-	return r < 0 ? r : (int)l->count;
-}
-
-int children_list(uint32_t *pids, uint32_t room)
-{
-	struct list_of l = { .pids = pids, .room = room };
-
-	return list(&l);
+		living = ret->living_count;
+		dead = ret->dead_count;
+		if (r >= 0)
+			r = once(ret);
+	} while (r >= 0 && (ret->living_count != living || ret->dead_count != dead));
+	return r < 0 ? r : 0;
 }
 
 int children_zombies(struct image_zombie **ret)
 {
-	struct list_of l = { .zombies = true, .room = ZOMBIES_FIRST };
-	struct image_zombie *z;
-	uint32_t n = 0;
+	struct children l = { .dead_room = ZOMBIES_FIRST };
 	int r;
 
 	for (;;) {
-		l.pids = scratch_grow(NULL, 0, l.room * sizeof(*l.pids));
-		if (!l.pids)
+		l.dead = scratch_grow(NULL, 0, l.dead_room * sizeof(*l.dead));
+		if (!l.dead)
 			return -ENOMEM;
-		r = list(&l);
+		r = children_list(&l);
 		if (r < 0)
 			return r;
-		if (l.count <= l.room)
+		if (l.dead_count <= l.dead_room)
 			break;
-		l.room = l.count * 2;
+		l.dead_room = l.dead_count * 2;
 	}
-	z = scratch_grow(NULL, 0, (l.count + 1) * sizeof(*z));
-	if (!z)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < l.count; i++)
-		if (state_of(l.pids[i], &z[n].status) == DEAD)
-			z[n++].pid = l.pids[i];
-	*ret = z;
-	return (int)n;
+	*ret = l.dead;
+	return (int)l.dead_count;
 }

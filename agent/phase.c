@@ -36,7 +36,9 @@
 
 static bool stopped; /* the program's threads stand, the checkpoint thread is at work */
 static struct msg_phase suspended; /* the SUSPEND that it begins with */
-static uint32_t children[CHILDREN_MAX];
+static uint32_t living[CHILDREN_MAX];
+static struct image_zombie dead[CHILDREN_MAX];
+static struct children children = { .living = living, .living_room = CHILDREN_MAX, .dead = dead, .dead_room = CHILDREN_MAX };
 static char waits_text[160]; /* of a drain that is not through */
 
 int fermata_fail(int err, const char *fmt, ...)
@@ -80,12 +82,12 @@ static int stop_threads(void)
 
 static int suspend(struct msg_phase_done *done)
 {
-	int r = children_list(children, CHILDREN_MAX);
+	int r = children_list(&children);
 
 	if (r < 0)
 		return fermata_fail(r, "cannot list the children of process %u (errno %d)", agent.pid, -r);
-	done->children = (uint32_t)r < CHILDREN_MAX ? (uint32_t)r : CHILDREN_MAX;
-	return tracer_let_go(children, done->children);
+	done->children = children.living_count < CHILDREN_MAX ? children.living_count : CHILDREN_MAX;
+	return tracer_let_go(living, done->children);
 }
 
 void phase_forked(void)
@@ -255,22 +257,32 @@ static int run(const struct msg_phase *m, struct msg_phase_done *done)
 	}
 }
 
-/* The answer: names first, then how the phase went. */
+/* What comes before the answer. */
+static int send_first(const struct msg_phase_done *done)
+{
+	int r = 0;
+
+	if (done->status < 0)
+		return 0;
+	if (done->phase == PHASE_SUSPEND)
+		r = child_ended_send(dead, children.dead_count < CHILDREN_MAX ? children.dead_count : CHILDREN_MAX);
+	return r ? r : names_send();
+}
+
 static int answer(const struct msg_phase *m, struct msg_phase_done *done)
 {
-	char tail[sizeof(agent.fail_text) + sizeof(children)];
+	char tail[sizeof(agent.fail_text) + sizeof(living)];
 	const char *said = done->status == PHASE_STATUS_MORE ? waits_text : agent.fail_text;
-	size_t text = strlen(said), kids = done->children * sizeof(children[0]);
-	int r = 0;
+	size_t text = strlen(said), kids = done->children * sizeof(living[0]);
+	int r;
 
 	done->phase = m->phase;
 	done->round = m->round;
 	done->text_length = (uint32_t)text;
 	memcpy(tail, said, text);
-	memcpy(tail + text, children, kids);
+	memcpy(tail + text, living, kids);
 	lock_acquire(&agent.link_lock);
-	if (done->status >= 0)
-		r = names_send();
+	r = send_first(done);
 	if (!r)
 		r = link_send2(&agent.link, MSG_PHASE_DONE, done, sizeof(*done), tail, text + kids);
 	lock_release(&agent.link_lock);

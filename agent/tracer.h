@@ -54,6 +54,7 @@ void ptrace_tracer_forget(void); /* nobody is traced any more */
 void ptrace_note_of(int pid, int tid, struct ptrace_note *ret);
 void ptrace_event_keep(const struct tracee *t); /* its event and message, for when they are asked for */
 void ptrace_event_kept(struct tracee *t);	/* those of a checkpoint before, not asked for yet */
+int ptrace_told(int tid, int status); /* @status, of which a waiting tracer was just told, with the kind of event that @tid's stop once was */
 void wrap_ptrace_forked(void);
 
 /* ---- tracer_tracee.c: in the thread that traces; 0 or -errno, with fermata_fail ---- */

@@ -23,6 +23,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -108,8 +109,15 @@
 	X(void, pthread_exit, (void *))                                                                            \
 	/* a debugger and what it debugs (wrap_ptrace.c) */                                                         \
 	X(long, ptrace, (enum __ptrace_request, ...))                                                              \
+	/* how children end (wrap_child.c) */                                                                      \
+	X(pid_t, wait, (int *))                                                                                    \
 	X(pid_t, waitpid, (pid_t, int *, int))                                                                     \
+	X(pid_t, wait3, (int *, int, struct rusage *))                                                             \
 	X(pid_t, wait4, (pid_t, int *, int, struct rusage *))                                                      \
+	X(int, waitid, (idtype_t, id_t, siginfo_t *, int))                                                         \
+	X(int, kill, (pid_t, int))                                                                                 \
+	X(int, killpg, (pid_t, int))                                                                               \
+	X(int, sigqueue, (pid_t, int, const union sigval))                                                         \
 	/* the connection lives through an exec (wrap_exec.c) */                                                   \
 	X(int, execve, (const char *, char *const *, char *const *))                                               \
 	X(int, execvpe, (const char *, char *const *, char *const *))                                              \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ptrace, and the two calls by which debuggers wait. Owns the notes of what the kernel does not tell of a traced thread: its options, whether it was seized, how it was let run last. A thread
+ * ptrace. Owns the notes of what the kernel does not tell of a traced thread: its options, whether it was seized, how it was let run last. A thread
  * that is traced because its maker is inherits them when its tracer asks for its number. Notes of threads that have ended stay until their number is noted again; when all
  * are taken, the oldest goes.
  *
@@ -117,12 +117,11 @@ void ptrace_event_keep(const struct tracee *t)
 		}
 }
 
-/* The kind of the event that @tid's stop, of which the caller was just told, once was. */
-static int told(int tid, int status)
+int ptrace_told(int tid, int status)
 {
 	struct ptrace_event *e;
 
-	if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGTRAP || status >> 16)
+	if (likely(!traced.events_left) || !WIFSTOPPED(status) || WSTOPSIG(status) != SIGTRAP || status >> 16)
 		return status;
 	fermata_enter();
 	lock_acquire(&traced.lock);
@@ -238,26 +237,4 @@ EXPORT long ptrace(enum __ptrace_request request, ...)
 	if (!agent.active || matter == NOTHING)
 		return real.ptrace(request, tid, addr, data);
 	return noted(matter, (int)request, tid, addr, data);
-}
-
-EXPORT pid_t waitpid(pid_t pid, int *status, int options)
-{
-	pid_t r;
-
-	WRAP_READY(waitpid);
-	r = real.waitpid(pid, status, options);
-	if (unlikely(traced.events_left) && r > 0 && status)
-		*status = told(r, *status);
-	return r;
-}
-
-EXPORT pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage)
-{
-	pid_t r;
-
-	WRAP_READY(wait4);
-	r = real.wait4(pid, status, options, usage);
-	if (unlikely(traced.events_left) && r > 0 && status)
-		*status = told(r, *status);
-	return r;
 }

@@ -19,7 +19,7 @@
  * Invariants: a member owes one report for each phase sent to it (reported == false, counted in missing) and a report counts only
  * if it carries the phase and the round that were sent: what a failed checkpoint left under way is recognised by it, since rounds of
  * SUSPEND are never used twice and a member answers in order. Members that got SUSPEND always get RESUME. Nothing is committed
- * before every member has reported its image; a member that is lost before that fails the checkpoint.
+ * before every member has reported its image; a member that is lost before that fails the checkpoint, unless it is lost in SUSPEND and its end is explained.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -109,6 +109,8 @@ void conduct_move(struct coordinator *c, enum state to)
 	uv_timer_stop(&c->retry_timer);
 	if (to == STATE_IDLE || to == STATE_AGAIN || to == STATE_ENDING)
 		uv_timer_stop(&c->phase_timer);
+	if (to == STATE_IDLE || to == STATE_ENDING)
+		conduct_lost_clear(c);
 }
 
 bool conduct_is_checkpoint(enum state s)

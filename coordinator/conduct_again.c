@@ -17,7 +17,7 @@
  *   a command goes               its wish goes with it (--stop, too), for nothing of it is under way; was it the last: IDLE, -ECANCELED
  *   a process comes              welcomed at once
  *   a process ends by itself     as in IDLE; was it the last, and none is being created: IDLE, -ESRCH, now and not at the timer
- *   a process is lost            IDLE, -ECONNRESET: it was there when the checkpoint was asked for, so one without it must not be the newest
+ *   a process is lost            its parent has to explain it in the next SUSPEND (conduct_lost.c)
  *   a report, names, progress    of the attempt that was refused: not counted, and names are not kept (conduct_takes_names()). One that comes as late
  *                                as in the next SUSPEND carries another phase or round, and comes before its sender's answer to that
  *   MSG_QUIT, MSG_FAILED         ENDING

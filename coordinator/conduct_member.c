@@ -151,22 +151,24 @@ void conduct_restoring(struct coordinator *c)
 void conduct_left(struct member *m)
 {
 	struct coordinator *c = m->conn->c;
+	bool ends = m->exiting || m->newborn;
 	char name[128];
 
-	member_name(m, name, sizeof(name));
 	if (!c->member_count && !conduct_is_checkpoint(c->state))
 		store_release(&c->store);
-	if (c->state == STATE_AGAIN && !m->exiting && !m->newborn)
-		conduct_fail(c, -ECONNRESET, "%s was lost before another attempt", name);
+	if (c->state == STATE_AGAIN && !ends)
+		conduct_lost(m);
 	if (!m->suspended || c->state == STATE_IDLE || c->state == STATE_ENDING)
 		return;
 	if (!m->reported)
 		c->missing--;
-	/* Before its report it was running: it has ended as it would have ended a moment before. But one that crashed takes its
-	 * work with it, and a checkpoint without it must not replace one that has it. None has a newborn, which may end before it can
-	 * say so. */
-	if (c->state == STATE_SUSPEND && !m->reported && (m->exiting || m->newborn))
-		conduct_check(c);
-	else
+	if (c->state != STATE_SUSPEND) {
+		member_name(m, name, sizeof(name));
 		conduct_fail(c, -ECONNRESET, "%s was lost in %s", name, conduct_state_name(c->state));
+		return;
+	}
+	/* Before its report it was running: it has ended as it would have ended a moment before. A newborn may before it can say so, and is in no checkpoint. */
+	if (m->reported || !ends)
+		conduct_lost(m);
+	conduct_check(c);
 }

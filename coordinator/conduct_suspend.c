@@ -3,7 +3,7 @@
  * The end of SUSPEND: nobody may slip away. When all members have reported, a process can still be missing in two ways: it is being
  * created (then its connection is here, half-open, because the wrapper connects before it forks), or it was created behind our back, by
  * a call that is not wrapped or a program that cannot be preloaded (then its parent lists it as a child). The first one is waited for; the
- * second one is asked after until it has registered or ended, and refused by name when it does neither. Last of all the relays of other hosts are asked
+ * second one is asked after until it has registered or ended, and refused by name when it does neither. Who was there and is lost has to be explained (conduct_lost.c). Last of all the relays of other hosts are asked
  * whether they have everybody (relayed.c).
  */
 #include <errno.h>
@@ -51,7 +51,7 @@ void conduct_ask_children(struct coordinator *c)
 			conduct_suspend_member(m);
 }
 
-/* 1 when SUSPEND can be closed: no connection is half-open, every living child is a member. */
+/* 1 when SUSPEND can be closed: nobody is lost, no connection is half-open, every living child is a member. */
 bool conduct_suspend_closed(struct coordinator *c)
 {
 	struct member *parent;
@@ -63,7 +63,7 @@ bool conduct_suspend_closed(struct coordinator *c)
 	}
 	parent = conduct_foreign_parent(c);
 	if (!parent)
-		return c->missing == 0 && relayed_synced(c);
+		return !c->missing && conduct_lost_none(c) && relayed_synced(c);
 	if (!c->foreign_since_ns) {
 		c->foreign_since_ns = raw_now_ns();
 		c->retries = 0;

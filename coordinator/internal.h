@@ -9,7 +9,7 @@
  *   command.c    requests of commands       names.c    the name service
  *   store.c      the checkpoint directory   manifest.c manifest.json, written and read
  *   conduct_suspend.c  the end of SUSPEND   conduct_late.c  time-outs
- *   conduct_member.c   what members do   conduct_silent.c  members without an agent
+ *   conduct_member.c   what members do   conduct_silent.c  members without an agent   conduct_lost.c  those that are lost
  *   directories.c      directories that a checkpoint holds, too
  *   tell.c       what the user is told without a command
  *   conduct_again.c    requests; an attempt that is refused for a moment only is followed by another
@@ -208,7 +208,7 @@ struct coordinator {
 	char jobdir[RUNDIR_PATH_MAX];
 	uint8_t key[PROTOCOL_KEY_SIZE];
 
-	struct list conns, members;
+	struct list conns, members, losses; /* losses: conduct_lost.c's */
 	bool accept_blocked;
 	size_t half_open; /* connections that are neither member nor command yet */
 	size_t conn_count, member_count;
@@ -368,6 +368,12 @@ int silent_look(pid_t pid, const char *name, uint64_t silent_ns, char *ret, size
 /* conduct_suspend.c */
 void conduct_ask_children(struct coordinator *c);
 bool conduct_suspend_closed(struct coordinator *c);
+
+/* conduct_lost.c */
+void conduct_lost(struct member *m); /* in AGAIN or SUSPEND, without having said that it ends */
+void conduct_ended(struct member *parent, const uint8_t *data, size_t length); /* it sent MSG_ENDED */
+bool conduct_lost_none(struct coordinator *c); /* all have reported. False: a parent is asked, or the checkpoint has failed */
+void conduct_lost_clear(struct coordinator *c);
 
 /* conduct_late.c */
 void conduct_timeout(uv_timer_t *timer);

@@ -224,6 +224,9 @@ void member_message(struct conn *k, uint16_t type, const uint8_t *data, uint32_t
 		memcpy(&progress, data, sizeof(progress));
 		conduct_progress(m, &progress);
 		break;
+	case MSG_ENDED:
+		conduct_ended(m, data, length);
+		break;
 	case MSG_EXITING:
 		memcpy(&exiting, data, length < sizeof(exiting) ? length : sizeof(exiting));
 		m->exiting = exiting.stays != 1;

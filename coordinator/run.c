@@ -152,6 +152,7 @@ static void run_init_loop(struct coordinator *c)
 {
 	list_init(&c->conns);
 	list_init(&c->members);
+	list_init(&c->losses);
 	uv_loop_init(&c->loop);
 	uv_timer_init(&c->loop, &c->phase_timer);
 	uv_timer_init(&c->loop, &c->retry_timer);

@@ -172,6 +172,7 @@ static uint32_t decode_shortest(uint16_t type)
 	case MSG_WATCH: return sizeof(struct msg_watch);
 	case MSG_ENDING: return sizeof(struct msg_ending);
 	case MSG_EXITING:
+	case MSG_ENDED:
 	case MSG_STATUS:
 	case MSG_STATUS_REPLY:
 	case MSG_QUIT:

@@ -39,6 +39,7 @@ enum msg_type {
 	MSG_NAMES_REPLY = 21, /* coordinator -> agent before its next PHASE: the same layout, publish entries only */
 	MSG_PROGRESS = 22, /* agent -> coordinator during WRITE: struct msg_progress */
 	MSG_EXITING = 23,  /* agent -> coordinator: the process is about to end normally, or will without a word: struct msg_exiting; of agents in images perhaps nothing */
+	MSG_ENDED = 24,	   /* agent -> coordinator before its PHASE_DONE of SUSPEND, and before EXITING: struct msg_ended, one after the other */
 	/* commands */
 	MSG_CHECKPOINT = 48, /* command -> coordinator: struct msg_checkpoint */
 	MSG_CHECKPOINT_RESULT = 49, /* coordinator -> command: struct msg_checkpoint_result */
@@ -95,6 +96,13 @@ struct msg_error {
 struct msg_exiting {
 	uint32_t childless; /* 1: it leaves no child, so none that has yet to connect */
 	uint32_t stays;	    /* 1: it has said that it ends, and does not after all */
+};
+
+/* A child that a signal has ended. */
+struct msg_ended {
+	uint32_t pid;
+	uint16_t signal;
+	uint16_t expected; /* 1: its parent has sent it, or it is SIGPIPE; 0: it may have crashed */
 };
 
 enum { MSG_REGISTER_RESTARTED = 1, MSG_REGISTER_FORKED = 2, MSG_REGISTER_EXECED = 4 };

@@ -127,6 +127,15 @@ void agent_join_of(struct conductor *c, struct link *l, const char *host, uint64
 	agent_welcome(l);
 }
 
+void agent_join_child(struct conductor *c, struct link *l, uint32_t pid, uint32_t ppid)
+{
+	struct msg_register m = { .pid = pid, .ppid = ppid, .comm = "child", .exe = "/bin/child", .host = "here" };
+
+	agent_open(c, l);
+	assert_int_equal(link_send(l, MSG_REGISTER, &m, sizeof(m)), 0);
+	agent_welcome(l);
+}
+
 struct link_message agent_receive(struct link *l, uint16_t type)
 {
 	struct link_message m;

@@ -49,6 +49,9 @@ void agent_join(struct conductor *c, struct link *l, uint32_t pid, uint32_t flag
 /* The same on a host, or a part of one (0: all of it). */
 void agent_join_of(struct conductor *c, struct link *l, const char *host, uint64_t part, uint32_t pid, uint32_t flags);
 
+/* A process that another one has made. */
+void agent_join_child(struct conductor *c, struct link *l, uint32_t pid, uint32_t ppid);
+
 /* The next message has to be this phase. */
 struct msg_phase agent_phase(struct link *l, uint32_t phase);
 void agent_done(struct link *l, const struct msg_phase *p, int status, const char *text, const uint32_t *children,

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Members that are lost in AGAIN or in SUSPEND: they had not said that they end. One that was running may have ended as its job wants it to, by SIGPIPE or by a signal that its parent has sent: then it has ended
+ * as it would have a moment before, and the checkpoint is without it. Or it has crashed and took its work with it, and a checkpoint without it must not replace one that has it. Its parent knows.
+ *
+ * Owns coordinator.losses: who was lost and is not explained. Empty outside AGAIN and SUSPEND, and SUSPEND is not closed before it is.
+ *
+ * What a parent says, MSG_ENDED, comes with its reports of SUSPEND and in front of its own end:
+ *
+ *   it comes before the end of the child's connection is seen     the child counts as one that has said that it ends
+ *   after it                                                      the loss is explained, or the checkpoint fails
+ *   the parent had reported before the child ended                when all have reported, it is sent SUSPEND again, once. It stands, so the child is still to be waited for, or
+ *                                                                 on its way there (its connection ends first): a living child that is no member, which conduct_suspend.c asks after before
+ *   the parent does not know                                      it may be on its way out of the call that has waited for the child: another attempt is to come, and it is asked then
+ *   the parent is no member, or goes                              the checkpoint fails
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "coordinator/internal.h"
+
+struct loss {
+	struct list node; /* of coordinator.losses */
+	uint32_t host, pid, ppid;
+	bool asked; /* its parent has been asked for it */
+	char text[160];
+};
+
+static void lost_forget(struct loss *l)
+{
+	list_del(&l->node);
+	free(l);
+}
+
+void conduct_lost_clear(struct coordinator *c)
+{
+	struct loss *l;
+
+	list_each_safe(l, &c->losses, node)
+		lost_forget(l);
+}
+
+void conduct_lost(struct member *m)
+{
+	struct coordinator *c = m->conn->c;
+	struct loss *l = member_find(c, m->host, m->ppid) ? calloc(1, sizeof(*l)) : NULL;
+	char name[128];
+
+	member_name(m, name, sizeof(name));
+	if (!l) {
+		conduct_fail(c, -ECONNRESET, "%s was lost %s", name, c->state == STATE_AGAIN ? "before another attempt" : "in SUSPEND");
+		return;
+	}
+	l->host = m->host;
+	l->pid = m->pid;
+	l->ppid = m->ppid;
+	snprintf(l->text, sizeof(l->text), "%s was lost %s", name, c->state == STATE_AGAIN ? "before another attempt" : "in SUSPEND");
+	list_add_tail(&c->losses, &l->node);
+}
+
+static struct loss *lost_child(const struct member *parent, uint32_t pid)
+{
+	struct loss *l;
+
+	list_each(l, &parent->conn->c->losses, node)
+		if (l->host == parent->host && l->pid == pid && l->ppid == parent->pid)
+			return l;
+	return NULL;
+}
+
+/* False: the checkpoint has failed. */
+static bool lost_explain(struct member *parent, const struct msg_ended *e)
+{
+	struct coordinator *c = parent->conn->c;
+	struct member *child = member_find(c, parent->host, e->pid);
+	struct loss *l = lost_child(parent, e->pid);
+
+	if (child && child->ppid == parent->pid && e->expected == 1)
+		child->exiting = true;
+	if (l && e->expected != 1) {
+		conduct_fail(c, -ECONNRESET, "%s: signal %u (%s) has ended it", l->text, e->signal, strsignal(e->signal));
+		return false;
+	}
+	if (l)
+		lost_forget(l);
+	return true;
+}
+
+void conduct_ended(struct member *parent, const uint8_t *data, size_t length)
+{
+	struct msg_ended e;
+
+	for (; length >= sizeof(e); data += sizeof(e), length -= sizeof(e)) {
+		memcpy(&e, data, sizeof(e));
+		if (!lost_explain(parent, &e))
+			return;
+	}
+}
+
+/* Nobody has explained @l. Its parent may be on its way out of the call that has waited for it, and know a moment later. */
+static void lost_again(struct coordinator *c, struct loss *l)
+{
+	if (!member_find(c, l->host, l->ppid) || !conduct_again(c, -EAGAIN, l->text))
+		conduct_fail(c, -ECONNRESET, "%s", l->text);
+	else
+		list_each(l, &c->losses, node)
+			l->asked = false;
+}
+
+/* Its parent stands, unless it has just been asked for another one. */
+static void lost_ask(struct coordinator *c, struct loss *l)
+{
+	struct member *parent = member_find(c, l->host, l->ppid);
+
+	l->asked = true;
+	if (parent->reported)
+		conduct_suspend_member(parent);
+}
+
+bool conduct_lost_none(struct coordinator *c)
+{
+	struct loss *l;
+
+	list_each(l, &c->losses, node)
+		if (l->asked || !member_find(c, l->host, l->ppid)) {
+			lost_again(c, l);
+			return false;
+		}
+	list_each(l, &c->losses, node)
+		lost_ask(c, l);
+	return list_empty(&c->losses);
+}
