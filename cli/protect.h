@@ -17,6 +17,8 @@
 
 #include "cli/cli.h"
 
+#define PROTECT_PASSED_MAX 16
+
 struct restart_command; /* restart.c's */
 
 struct protect {
@@ -53,7 +55,9 @@ struct protect {
 	/* protect_failure.c's */
 	uint64_t floor; /* the newest checkpoint that was there before us */
 	char checkpoint[PATH_MAX];
-	uint64_t number, damaged; /* of that checkpoint; of one that could not be used: 0, none */
+	uint64_t number; /* of that checkpoint */
+	uint64_t passed[PROTECT_PASSED_MAX]; /* those that could not be used, or from which the job has failed too often */
+	unsigned int passed_count;
 	unsigned int done, same; /* restarts; from that checkpoint */
 };
 

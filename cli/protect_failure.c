@@ -2,9 +2,9 @@
 /*
  * A program of the job has failed: from which checkpoint the job comes back, and the end of what is left of it.
  *
- * Owns the count of restarts: at most so many in all, and three from one checkpoint, since a job that fails again and again before it has
- * a newer one will not get further. Only checkpoints of this job's life count, or the one that it was restarted from: in its directory there may be
- * those of an earlier one. One that turns out to be damaged is passed over for the one before it.
+ * Owns the count of restarts: at most so many in all, and three from one checkpoint. A job that fails again and again before it has a newer one will not get further from there: the
+ * checkpoint may have been taken while the job was failing already (a rank had crashed, and mpirun not ended the others yet). So it is passed over for the one before it, as is one that turns
+ * out to be damaged. Only checkpoints of this job's life count, or the one that it was restarted from: in its directory there may be those of an earlier one.
  *
  * Who is left is ended by the coordinator, which knows all. What it does not, because it was killed itself, is below us: we are the subreaper of
  * all that our child has made.
@@ -71,22 +71,52 @@ void protect_remember(struct protect *p)
 		p->number = open_checkpoint(p->from, p->checkpoint);
 }
 
-/* The newest of this life, else the one that it began with. */
+static bool is_passed(const struct protect *p, uint64_t number)
+{
+	for (unsigned int i = 0; i < p->passed_count; i++)
+		if (p->passed[i] == number)
+			return true;
+	return false;
+}
+
+static void pass_over(struct protect *p, uint64_t number)
+{
+	if (p->passed_count < PROTECT_PASSED_MAX)
+		p->passed[p->passed_count++] = number;
+}
+
+/* The newest of this life that is not passed over, else the one that it began with. 0: there is none. */
 static uint64_t choose(const struct protect *p, char ret_path[PATH_MAX])
 {
 	uint64_t n = open_checkpoint(p->dir, ret_path);
 	char path[PATH_MAX + 24];
 
-	if (p->damaged && n >= p->damaged)
-		for (n = p->damaged - 1; n > p->floor; n--) {
-			snprintf(path, sizeof(path), "%s/%llu", p->dir, (unsigned long long)n);
-			if (open_checkpoint(path, ret_path))
-				break;
-		}
-	if (n > p->floor)
+	if (n > p->floor && !is_passed(p, n))
 		return n;
+	while (n > p->floor && --n > p->floor) {
+		snprintf(path, sizeof(path), "%s/%llu", p->dir, (unsigned long long)n);
+		if (!is_passed(p, n) && open_checkpoint(path, ret_path))
+			return n;
+	}
 	n = p->from ? open_checkpoint(p->from, ret_path) : 0;
-	return n != p->damaged ? n : 0;
+	return is_passed(p, n) ? 0 : n;
+}
+
+/* It has come back from @n too often: from the one before it, if there is one. */
+static uint64_t choose_before(struct protect *p, uint64_t n, char path[PATH_MAX])
+{
+	char before[PATH_MAX];
+	uint64_t next;
+
+	pass_over(p, n);
+	next = p->passed_count < PROTECT_PASSED_MAX ? choose(p, before) : 0;
+	if (!next) {
+		warnx("job %s has come back %u times from checkpoint %llu without a newer one, and is given up; it is %s", p->job, p->same, (unsigned long long)n, path);
+		return 0;
+	}
+	warnx("job %s has come back %u times from checkpoint %llu without a newer one: the one before it is taken", p->job, p->same, (unsigned long long)n);
+	strcpy(path, before);
+	return next;
 }
 
 static bool choose_next(struct protect *p)
@@ -103,11 +133,10 @@ static bool choose_next(struct protect *p)
 		      p->done == 1 ? "" : "s", path);
 		return false;
 	}
-	if (p->same >= PROTECT_SAME_MAX && n == p->number) {
-		warnx("job %s has come back %u times from checkpoint %llu without a newer one, and is given up; it is %s", p->job,
-		      p->same, (unsigned long long)n, path);
+	if (p->same >= PROTECT_SAME_MAX && n == p->number)
+		n = choose_before(p, n, path);
+	if (!n)
 		return false;
-	}
 	p->same = n == p->number ? p->same + 1 : 1;
 	p->number = n;
 	p->done++;
@@ -159,7 +188,8 @@ static bool say_what(struct protect *p, char *what, size_t size)
 		snprintf(what, size, "%s (pid %d) %s", p->program ? p->program : "a restarted program", (int)p->child, how);
 	if (p->runs)
 		warnx("job %s: %s", p->job, what);
-	p->damaged = damaged ? p->number : p->damaged;
+	if (damaged)
+		pass_over(p, p->number);
 	return p->runs || damaged;
 }
 
