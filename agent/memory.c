@@ -96,19 +96,34 @@ static bool is_first_of_ours(const struct maps *m, const struct image_mapping *v
 	return true;
 }
 
-/* The end of what the job's windows cover without a gap from @at on. */
+/* The end of what the job's windows cover without a gap from @at on. Windows come in order as a rule, so two passes do. */
 static uint64_t covered(const struct key *key, uint64_t at)
 {
 	const struct window *w;
+	uint64_t before;
 	size_t len;
 
-	for (unsigned int i = 0; (w = fermata_resolve(key, sizeof(*key), i, &len)); i++) {
-		if (w->offset > at || w->offset + w->length <= at)
-			continue;
-		at = w->offset + w->length;
-		i = (unsigned int)-1;
-	}
+	do {
+		before = at;
+		for (unsigned int i = 0; (w = fermata_resolve(key, sizeof(*key), i, &len)); i++)
+			if (w->offset <= at && w->offset + w->length > at)
+				at = w->offset + w->length;
+	} while (at != before);
 	return at;
+}
+
+int fermata_next_unmapped(const struct stat *st, uint64_t *start, uint64_t *end)
+{
+	struct key key = key_of_file(st);
+	const struct window *w;
+	size_t len;
+
+	*start = covered(&key, *start);
+	*end = (uint64_t)st->st_size;
+	for (unsigned int i = 0; (w = fermata_resolve(&key, sizeof(key), i, &len)); i++)
+		if (w->offset > *start && w->offset < *end)
+			*end = w->offset;
+	return *start < *end;
 }
 
 int fermata_is_mapped(const struct stat *st)

@@ -55,6 +55,7 @@ struct job {
  * running jobs' names where that helps.
  */
 int job_connect(const char *name, struct job *ret);
+int job_try(const char *name, struct job *ret); /* the same, of a job that may be about to go: nothing is said */
 void job_close(struct job *job);
 /*
  * Makes the job's coordinator listen at @address ("ADDR:PORT", port 0: any) for other hosts. @ret: the address that they are to use, as --coordinator; at a host that

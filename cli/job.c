@@ -82,18 +82,39 @@ static bool job_begins(const struct job *job, int r)
 	return (r == -ENOENT || r == -EINVAL || r == -ECONNREFUSED) && rundir_find(job->name, jobdir) == 0;
 }
 
-static int job_open(struct job *job)
+static int job_open(struct job *job, const char **ret_what)
 {
 	const struct timespec nap = { .tv_nsec = 10000000 };
-	const char *what;
 	int r;
 
 	job->link = (struct link){ .fd = -EBADF };
-	r = job_dial(job, &what);
+	r = job_dial(job, ret_what);
 	for (unsigned int i = 0; i < JOB_BEGIN_NAPS && job_begins(job, r); i++) {
 		nanosleep(&nap, NULL);
-		r = job_dial(job, &what);
+		r = job_dial(job, ret_what);
 	}
+	return r;
+}
+
+int job_try(const char *name, struct job *ret)
+{
+	const char *what;
+
+	ret->link.fd = -EBADF;
+	if (rundir_find(name, ret->jobdir) < 0)
+		return -ENOENT;
+	snprintf(ret->name, sizeof(ret->name), "%.63s", name);
+	return job_open(ret, &what);
+}
+
+int job_connect(const char *name, struct job *job)
+{
+	const char *what;
+	int r = job_choose(name, job);
+
+	if (r < 0)
+		return r;
+	r = job_open(job, &what);
 	if (r == -EBADMSG)
 		log_error("job %s: wrong job key: %s/key is not the one that its coordinator started with", job->name, job->jobdir);
 	else if (r < 0 && !strcmp(what, "key"))
@@ -101,13 +122,6 @@ static int job_open(struct job *job)
 	else if (r < 0)
 		log_error("job %s: its coordinator does not answer at %s/sock: %s", job->name, job->jobdir, strerror(-r));
 	return r == -EBADMSG ? -EACCES : r;
-}
-
-int job_connect(const char *name, struct job *ret)
-{
-	int r = job_choose(name, ret);
-
-	return r < 0 ? r : job_open(ret);
 }
 
 void job_close(struct job *job)

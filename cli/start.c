@@ -169,7 +169,7 @@ static bool start_is_in_use(const char *name)
 	struct job job = { .link.fd = -EBADF };
 	bool in_use;
 
-	if (job_connect(name, &job) == 0)
+	if (job_try(name, &job) == 0)
 		status = start_status(&job);
 	in_use = status && !start_is_ending(status) && json_array_size(json_object_get(status, "processes"));
 	json_decref(status);
@@ -193,7 +193,7 @@ static bool start_is_awaited(const struct job_options *o)
 
 	if (!o->part)
 		return false;
-	if (job_connect(o->name, &job) == 0)
+	if (job_try(o->name, &job) == 0)
 		status = start_status(&job);
 	from = json_string_value(json_object_get(status, "restarted_from"));
 	phase = json_string_value(json_object_get(status, "phase"));

@@ -189,6 +189,8 @@ int fermata_common_map(const void **ret, size_t *ret_len);
  */
 int fermata_ask_mapped(const struct stat *st);
 int fermata_is_mapped(const struct stat *st);
+/* Of such a file: the first bytes from *@start on that no process maps, up to *@end. 1, or 0: there are none. */
+int fermata_next_unmapped(const struct stat *st, uint64_t *start, uint64_t *end);
 
 /*
  * In a restart: where @path, which is of a record, is now (fermata restart --map): @path itself, or in @buf. Whatever is opened, bound to or made by such a path is asked for; what

@@ -118,11 +118,11 @@ static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	r.offset = d->status & O_PATH ? -1 : raw_lseek(d->fd, 0, SEEK_CUR);
 	if (r.offset < 0)
 		r.offset = -1;
-	if (!st.st_nlink)
-		file_deleted_describe(d, &r);
-	else
+	n = st.st_nlink ? 0 : file_deleted_describe(d, &r);
+	if (st.st_nlink)
 		r.gone = file_gone_check(d, path) == 1;
-	n = fermata_sink_write(sink, &r, sizeof(r));
+	if (!n)
+		n = fermata_sink_write(sink, &r, sizeof(r));
 	if (!n)
 		n = fermata_sink_write(sink, path, r.path_length);
 	return n || !r.content ? (int)n : file_deleted_dump(d, r.content, sink);

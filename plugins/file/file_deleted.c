@@ -10,8 +10,8 @@
  *
  * A memfd is such a file; it is made as one again. Its seals are those of the inode, so the maker sets them.
  *
- * One that is mapped shared as well comes back with the memory, if that is all of it: the job's first process holds the new object, and each
- * holder opens it there (file_deleted_shared). No state but in priv.
+ * One that is mapped shared as well comes back with the memory: the job's first process holds the new object, and each holder opens it there (restore_shared). What nobody maps of it
+ * goes with the maker's record (file_part.c). No state but in priv.
  */
 #include <errno.h>
 #include <string.h>
@@ -28,7 +28,7 @@
 struct file_end {
 	uint32_t pid;
 	int32_t fd;
-	uint32_t shared; /* all of it is mapped shared */
+	uint32_t shared; /* it is mapped shared */
 	uint32_t seals;	 /* as the record's; read when the maker is known */
 };
 
@@ -77,6 +77,26 @@ static uint32_t read_seals(int fd)
 	return seals < 0 ? 0 : (uint32_t)seals | SEALABLE;
 }
 
+static bool is_maker(const struct fermata_desc *d, uint32_t pid, int fd)
+{
+	return pid == fermata_pid() && fd == d->fd;
+}
+
+/* What nobody maps of it. */
+static int check_part(const struct fermata_desc *d, const struct file_end *maker)
+{
+	uint64_t bytes = 0;
+	int r = is_maker(d, maker->pid, maker->fd) ? file_part_save(d, NULL, &bytes) : 0;
+
+	if (file_part_is_huge(d->fd))
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a file of huge pages that has been deleted (%s) and is shared memory as well, of which a part is "
+				    "mapped by nobody, which is not supported yet: close it before the checkpoint", d->fd, d->link);
+	if (bytes > CONTENT_MAX)
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a file that has been deleted (%s) and is shared memory as well, of which %lu bytes are "
+				    "mapped by nobody; more than %u are not supported: close it before the checkpoint", d->fd, d->link, (unsigned long)bytes, CONTENT_MAX);
+	return r < 0 ? r : FERMATA_DRAINED;
+}
+
 static int check_shared(const struct fermata_desc *d, struct file_end *maker)
 {
 	int mapped = fermata_is_mapped(&d->st);
@@ -86,13 +106,10 @@ static int check_shared(const struct fermata_desc *d, struct file_end *maker)
 	if (!mapped && d->st.st_size > CONTENT_MAX)
 		return fermata_fail(-EOPNOTSUPP, "fd %d is a file of %lu bytes that has been deleted (%s); more than %u are not supported: "
 				    "close it before the checkpoint", d->fd, (unsigned long)d->st.st_size, d->link, CONTENT_MAX);
-	if (mapped == 1)
-		return fermata_fail(-EOPNOTSUPP, "fd %d is a file that has been deleted (%s) and is shared memory as well, of which a part is "
-				    "mapped by nobody, which is not supported yet: close it before the checkpoint", d->fd, d->link);
 	if (mapped && maker->seals & SEAL_WRITE) /* the new object is mapped through a descriptor that may write, which that seal forbids */
 		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) is shared memory that is mapped and sealed against writing, which is not supported yet: "
 				    "close it before the checkpoint", d->fd, d->link);
-	return FERMATA_DRAINED;
+	return mapped == 1 ? check_part(d, maker) : FERMATA_DRAINED;
 }
 
 int file_deleted_drain(struct fermata_desc *d, unsigned int round)
@@ -115,24 +132,21 @@ int file_deleted_drain(struct fermata_desc *d, unsigned int round)
 	return check_shared(d, maker);
 }
 
-static int is_maker(const struct fermata_desc *d, uint32_t pid, int fd)
-{
-	return pid == fermata_pid() && fd == d->fd;
-}
-
-void file_deleted_describe(const struct fermata_desc *d, struct file_record *r)
+int file_deleted_describe(const struct fermata_desc *d, struct file_record *r)
 {
 	const struct file_end *maker = d->priv;
 
 	r->maker_pid = maker->pid;
 	r->maker_fd = maker->fd;
 	r->shared = maker->shared;
-	r->content = is_maker(d, maker->pid, maker->fd) && !maker->shared ? r->size : 0;
-	r->seals = is_maker(d, maker->pid, maker->fd) ? maker->seals : 0;
+	if (!is_maker(d, maker->pid, maker->fd))
+		return 0;
+	r->seals = maker->seals;
+	r->content = r->size;
+	return maker->shared ? file_part_save(d, NULL, &r->content) : 0;
 }
 
-/* A description may be for writing only: the file is opened anew. */
-static int open_own(int fd, int flags)
+int file_open_own(int fd, int flags)
 {
 	char path[48];
 
@@ -140,10 +154,10 @@ static int open_own(int fd, int flags)
 	return raw_open_again(path, (flags & ~O_NOFOLLOW) | O_CLOEXEC);
 }
 
-int file_deleted_dump(const struct fermata_desc *d, uint64_t size, struct fermata_sink *sink)
+static int dump_whole(const struct fermata_desc *d, uint64_t size, struct fermata_sink *sink)
 {
 	char *content = fermata_alloc(size);
-	int fd = open_own(d->fd, O_RDONLY), r = fd;
+	int fd = file_open_own(d->fd, O_RDONLY), r = fd;
 
 	if (fd >= 0)
 		r = content ? raw_pread_all(fd, content, size, 0) : -ENOMEM;
@@ -153,6 +167,13 @@ int file_deleted_dump(const struct fermata_desc *d, uint64_t size, struct fermat
 		    fermata_sink_write(sink, content, size);
 	fermata_free(content);
 	return r;
+}
+
+int file_deleted_dump(const struct fermata_desc *d, uint64_t size, struct fermata_sink *sink)
+{
+	const struct file_end *maker = d->priv;
+
+	return maker->shared ? file_part_save(d, sink, &size) : dump_whole(d, size, sink);
 }
 
 static int make_in(const char *directory, size_t length, int number)
@@ -211,6 +232,21 @@ static int look_at(const char *name, void *arg)
 	return 0;
 }
 
+/* Takes @fd over, which may not be for writing. */
+static int restore_part(const struct fermata_desc *d, const struct file_record *r, const char *path, int fd)
+{
+	int own = raw_open(path, O_RDWR | O_CLOEXEC, 0), err = own;
+
+	if (own >= 0)
+		err = file_part_restore(own, (const char *)(r + 1) + r->path_length, r->content);
+	if (own >= 0)
+		raw_close(own);
+	if (err >= 0)
+		return fd;
+	raw_close(fd);
+	return fermata_fail(err, "fd %d: the %lu bytes of %s that nobody had mapped cannot be written (errno %d)", d->fd, (unsigned long)r->content, d->link, -err);
+}
+
 /* The object was made before any process, and the job's first process holds it. */
 static int restore_shared(const struct fermata_desc *d, const struct file_record *r)
 {
@@ -226,6 +262,8 @@ static int restore_shared(const struct fermata_desc *d, const struct file_record
 		fd = *s.path ? raw_open(s.path, ((int)r->flags & ~O_NOFOLLOW) | O_CLOEXEC, 0) : -ENOENT;
 	if (fd >= 0)
 		RAW2(SYS_truncate, s.path, r->size); /* what was mapped are whole pages */
+	if (fd >= 0 && r->content)
+		fd = restore_part(d, r, s.path, fd);
 	return fd < 0 ? fermata_fail(fd, "fd %d: the shared memory that was %s is not there (errno %d)", d->fd, d->link, -fd) : fd;
 }
 
@@ -245,7 +283,7 @@ int file_deleted_restore(struct fermata_desc *d, const struct file_record *r)
 	if (fd < 0)
 		fermata_fail(fd, "fd %d: the %lu bytes of %s cannot be written (errno %d)", d->fd, (unsigned long)r->content, path, -fd);
 	else
-		fd = open_own(made, (int)r->flags);
+		fd = file_open_own(made, (int)r->flags);
 	raw_close(made);
 	return fd;
 }
@@ -277,7 +315,7 @@ int file_deleted_refill(struct fermata_desc *d, const struct file_record *r)
 
 	if (!r->maker_pid || !is_maker(d, r->maker_pid, r->maker_fd))
 		return 0;
-	fd = r->seals ? open_own(d->fd, O_RDWR) : -EBADF;
+	fd = r->seals ? file_open_own(d->fd, O_RDWR) : -EBADF;
 	RAW2(SYS_fchmod, d->fd, r->mode & 07777);
 	if (r->seals)
 		err = put_seals(d, r->seals & ~SEALABLE, fd);

@@ -14,13 +14,17 @@ struct file_record {
 	uint64_t size;	  /* regular files: at the checkpoint */
 	int64_t mtime_sec;
 	uint32_t mtime_nsec;
-	uint32_t shared; /* 1: a deleted file all of which is mapped shared: the memory is its content, and comes back first */
+	uint32_t shared; /* 1: a deleted file that is mapped shared: the memory is its content, and comes back first */
 	uint64_t dev, ino; /* for inspection: a file may be restored as a copy */
 	/* Deleted files only, else 0: who makes it again, the lowest (pid, fd) of the job that has it open. */
 	uint32_t maker_pid;
 	int32_t maker_fd;
-	uint64_t content; /* bytes of it that follow the path; in the maker's record only */
+	uint64_t content; /* bytes that follow the path, in the maker's record only: the file's; if @shared, struct file_extent and its data, one after the other, of what nobody maps */
 	uint32_t seals; /* F_GET_SEALS and bit 31: of a file that can have seals; in the maker's record only */
 	uint32_t gone; /* 1: below /proc/PID of a process that had ended (file_gone.c) */
 };
 _Static_assert(sizeof(struct file_record) == 88, "file_record");
+
+struct file_extent {
+	uint64_t offset, length;
+};

@@ -230,6 +230,12 @@ int fermata_is_mapped(const struct stat *st)
 	return fermata_resolve(&st->st_ino, sizeof(st->st_ino), 0, &len) != NULL;
 }
 
+int fermata_next_unmapped(const struct stat *st, uint64_t *start, uint64_t *end)
+{
+	*end = (uint64_t)st->st_size;
+	return *start < *end;
+}
+
 void fake_barrier(void)
 {
 	pthread_barrier_wait(&shared->barrier);

@@ -243,4 +243,6 @@ PROGRAMS = [
     Recipe('perl', 'perl program', needs=['perl'], inputs={'program': PERL}),
     Recipe('node', 'node program.js', needs=['node'], files=['log'], inputs={'program.js': NODE}),
     Recipe('java', 'java -Xmx200m Main', needs=['java', 'javac'], files=['log'], inputs={'Main.java': JAVA}, prepare='javac Main.java'),
+    # Its heap is a memfd of which each part is mapped three times, and some by nobody.
+    Recipe('java-zgc', 'java -Xmx200m -XX:+UseZGC Main', needs=['java', 'javac'], files=['log'], inputs={'Main.java': JAVA}, prepare='javac Main.java'),
 ]
