@@ -16,6 +16,7 @@
 #include "agent/maps.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -181,6 +182,16 @@ static int classify(const struct line *l, struct image_mapping *v)
 	return 0;
 }
 
+/*
+ * A shared file that has lost the name that it was mapped by may have another one: libc makes a semaphore (sem_open) under a name of its own, links it to the right one, and takes the first away. Who opens it later
+ * has to find this file.
+ */
+static void find_name(struct line *l, char *buf, size_t size)
+{
+	if (l->shared && l->ino && *l->path == '/' && ends_with(l->path, " (deleted)") && object_other_name(l->path, l->dev, l->ino, buf, size))
+		l->path = buf;
+}
+
 static void note_vdso(struct maps *m, const struct line *l)
 {
 	if (!strcmp(l->path, "[vdso]")) {
@@ -226,14 +237,16 @@ static int add_cut(struct maps *m, struct image_mapping v, uint64_t start, uint6
 	return r;
 }
 
-static int add_line(struct maps *m, const struct line *l)
+static int add_line(struct maps *m, struct line *l)
 {
+	static char name[PATH_MAX];
 	struct image_mapping v = { .prot = l->prot, .offset = l->offset, .dev = l->dev, .ino = l->ino };
 	uint64_t cut_start, cut_end;
 	int r;
 
 	if (!strcmp(l->path, "[vsyscall]") || (cut_next(l->start, l->end, &cut_start, &cut_end) && cut_start == l->start && cut_end == l->end))
 		return 0;
+	find_name(l, name, sizeof(name));
 	r = classify(l, &v);
 	if (!r && v.kind == IMAGE_MAPPING_VDSO)
 		note_vdso(m, l);

@@ -67,3 +67,32 @@ bool object_is_anonymous_huge(const char *path)
 {
 	return !strncmp(path, "/anon_hugepage", 14);
 }
+
+struct search {
+	uint64_t dev, ino;
+	char *buf; /* the directory's path, '/', and behind it the name that is looked at */
+	size_t length, size;
+};
+
+static int is_other_name(const char *name, void *arg)
+{
+	struct search *s = arg;
+	struct stat st;
+
+	if (strlen(name) >= s->size - s->length)
+		return 0;
+	strcpy(s->buf + s->length, name);
+	return !lstat(s->buf, &st) && st.st_ino == s->ino && device_of(&st) == s->dev;
+}
+
+bool object_other_name(const char *path, uint64_t dev, uint64_t ino, char *buf, size_t size)
+{
+	struct search s = { .dev = dev, .ino = ino, .buf = buf, .length = (size_t)(strrchr(path, '/') + 1 - path), .size = size };
+	struct stat st;
+
+	if (s.length >= size)
+		return false;
+	memcpy(buf, path, s.length);
+	buf[s.length] = 0;
+	return !stat(buf, &st) && device_of(&st) == dev && raw_dir_each(buf, is_other_name, &s) == 1;
+}

@@ -68,6 +68,27 @@ mp.set_start_method('fork')
 main()
 '''
 
+# Workers that are begun anew open locks by their names.
+PYTHON_SPAWN = r'''
+import multiprocessing as mp
+def add(lock, queue, n):
+    for i in range(200):
+        with lock:
+            queue.put((n, i))
+def main():
+    mp.set_start_method('spawn')
+    lock, queue = mp.Lock(), mp.Queue()
+    total = 0
+    for turn in range(8):
+        workers = [mp.Process(target=add, args=(lock, queue, n)) for n in range(3)]
+        for w in workers: w.start()
+        total += sum(n * i for n, i in (queue.get() for _ in range(600)))
+        for w in workers: w.join()
+        print(turn, total, [w.exitcode for w in workers], flush=True)
+if __name__ == '__main__':
+    main()
+'''
+
 PYTHON_ASYNCIO = r'''
 import asyncio, os, sys
 async def serve(reader, writer):
@@ -237,6 +258,7 @@ public class Main {
 PROGRAMS = [
     Recipe('python-threads', '/usr/bin/python3 program', inputs={'program': PYTHON_THREADS}),
     Recipe('python-processes', '/usr/bin/python3 program', inputs={'program': PYTHON_PROCESSES}),
+    Recipe('python-spawn', '/usr/bin/python3 program', inputs={'program': PYTHON_SPAWN}),
     Recipe('python-asyncio', '/usr/bin/python3 program', inputs={'program': PYTHON_ASYNCIO}),
     Recipe('python-numpy', '/usr/bin/python3 program', needs=['/usr/lib/python3/dist-packages/numpy'], files=['mapped'], inputs={'program': PYTHON_NUMPY}),
     Recipe('python-files', '/usr/bin/python3 program', files=['log', 'data'], inputs={'program': PYTHON_FILES}),

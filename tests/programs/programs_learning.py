@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""PyTorch: a network that is trained with samples from worker processes, by one process and by two that share their gradients over gloo."""
+"""PyTorch: a network that is trained with samples from worker processes, by one process and by two that share their gradients over gloo. scikit-learn and numpy on joblib's workers, and on dask's."""
 from recipe import Recipe
 
 TRAIN = r'''
@@ -47,15 +47,47 @@ main()
 
 TWO = r'''
 export MASTER_ADDR=127.0.0.1 MASTER_PORT=$PORT WORLD_SIZE=2
-RANK=1 python3 train.py 16 1 file_descriptor & other=$!
-RANK=0 python3 train.py 16 1 file_descriptor
+RANK=1 /usr/bin/python3 train.py 16 1 file_descriptor & other=$!
+RANK=0 /usr/bin/python3 train.py 16 1 file_descriptor
 wait $other || echo "rank 1 ended with status $?"
+'''
+
+JOBLIB = r'''
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier
+
+def norm(i):
+    a = np.random.RandomState(i).rand(200, 200)
+    return float(np.linalg.norm(a @ a))
+
+if __name__ == '__main__':
+    for turn in range(5):
+        print(sum(Parallel(n_jobs=3)(delayed(norm)(i + turn * 100) for i in range(60))).hex(), flush=True)
+    x, y = make_classification(2000, 20, random_state=1)
+    forest = RandomForestClassifier(100, n_jobs=2, random_state=2).fit(x, y)
+    print(forest.score(x, y), forest.feature_importances_.tolist())
+'''
+
+DASK = r'''
+import logging
+import dask.array as da
+from distributed import Client, LocalCluster
+
+if __name__ == '__main__':
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR) as cluster, Client(cluster) as client:
+        for turn in range(6):
+            x = da.random.RandomState(turn).randint(0, 1000, (600, 600), chunks=(200, 200))
+            print(turn, int((x @ x.T).sum().compute()), flush=True)
 '''
 
 TORCH = '/usr/lib/python3/dist-packages/torch/__init__.py'
 
 PROGRAMS = [
-    Recipe('torch', 'python3 train.py 24 2 file_descriptor', needs=['python3', TORCH], inputs={'train.py': TRAIN}),
-    Recipe('torch-files', 'python3 train.py 24 1 file_system', needs=['python3', TORCH], inputs={'train.py': TRAIN}),
-    Recipe('torch-ranks', TWO, needs=['python3', TORCH], inputs={'train.py': TRAIN}),
+    Recipe('torch', '/usr/bin/python3 train.py 24 2 file_descriptor', needs=[TORCH], inputs={'train.py': TRAIN}),
+    Recipe('torch-files', '/usr/bin/python3 train.py 24 1 file_system', needs=[TORCH], inputs={'train.py': TRAIN}),
+    Recipe('joblib', '/usr/bin/python3 program', needs=['/usr/lib/python3/dist-packages/joblib', '/usr/lib/python3/dist-packages/sklearn'], inputs={'program': JOBLIB}),
+    Recipe('dask', '/usr/bin/python3 program', needs=['/usr/lib/python3/dist-packages/distributed'], inputs={'program': DASK}),
+    Recipe('torch-ranks', TWO, needs=[TORCH], inputs={'train.py': TRAIN}),
 ]
