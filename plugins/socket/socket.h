@@ -168,8 +168,6 @@ int socket_datagram_peer(struct fermata_desc *d, struct socket_state *s, const s
 int socket_datagram_check(int fd, const struct socket_record *r, const struct socket_messages *all);
 int socket_datagram_refill(struct fermata_desc *d, const struct socket_record *r, const char *content);
 int socket_datagram_shut(int fd, const struct socket_record *r);
-/* The file at @path goes when all connections are there. */
-int socket_path_passing(const char *path);
 /* All queues are filled. */
 void socket_datagrams_end(void);
 
@@ -232,6 +230,7 @@ int socket_pending_connect(struct fermata_desc *d, const struct socket_record *r
 struct socket_unix_info {
 	uint32_t ino, peer_ino; /* peer 0: none or not held by a descriptor */
 	bool has_peer;
+	uint32_t path_ino; /* the low half of the number of the file that it was bound to; 0: to none */
 	uint32_t shutdown; /* 1: receive, 2: send */
 	uint32_t pending, backlog; /* of a listening one */
 };
@@ -277,5 +276,14 @@ int socket_pair_make(int number, const struct socket_record *r, int ret[2]);
 int socket_bind_connecting(int fd, int domain, const struct socket_name *from);
 /* Connects @fd, from its old address if that can be had. */
 int socket_connect_from(int fd, int domain, const struct socket_name *from, const struct socket_name *to);
+
+/* ---- socket_path.c ---- */
+/* Where the file of a unix socket that is bound to a path is, and its mode. @ino: of struct socket_unix_info. 0, or -EOPNOTSUPP: said. */
+int socket_path_note(const struct fermata_desc *d, struct socket_record *r, uint32_t ino);
 /* Removes a socket file that nobody listens at any more. */
 void socket_path_clear(const struct socket_name *n);
+/* Before it is bound anew: what is left there of the killed goes, and a directory that is missing is made again. */
+void socket_path_prepare(const struct socket_record *r);
+/* It was bound anew: the file there gets what it had; one that was not there any more, or is elsewhere, does when all connections are there. */
+int socket_path_bound(const struct socket_record *r);
+void socket_path_end(void); /* they are */

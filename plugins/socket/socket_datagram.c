@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unix datagram sockets. Owns, in a restart, the lists of the socket files that are made for a moment and of the sockets that may not send any more.
+ * Unix datagram sockets. Owns, in a restart, the list of the sockets that may not send any more.
  *
  * Whoever knows a socket's name may send to it, so what matters is each one's own queue: it is looked at by who leads the socket, and at
  * a restart filled before the program runs. How two sockets are connected decides how they come back:
@@ -22,29 +22,11 @@
 #include "base/sys.h"
 #include "plugins/socket/socket.h"
 
-struct passing { /* a file at whose path there was none any more */
-	struct passing *next;
-	char path[sizeof(((struct socket_name *)0)->bytes) + 1];
-};
-static struct passing *passings;
-
 struct mute { /* to be shut for sending when everybody's queue is full again: what it has sent before goes through it */
 	struct mute *next;
 	int fd; /* a copy */
 };
 static struct mute *mutes;
-
-int socket_path_passing(const char *path)
-{
-	struct passing *p = fermata_alloc(sizeof(*p));
-
-	if (!p)
-		return -ENOMEM;
-	memcpy(p->path, path, strlen(path));
-	p->next = passings;
-	passings = p;
-	return 0;
-}
 
 void socket_datagrams_end(void)
 {
@@ -55,13 +37,6 @@ void socket_datagrams_end(void)
 		RAW2(SYS_shutdown, m->fd, SHUT_WR);
 		raw_close(m->fd);
 		fermata_free(m);
-	}
-	while (passings) {
-		struct passing *p = passings;
-
-		passings = p->next;
-		RAW3(SYS_unlinkat, AT_FDCWD, p->path, 0);
-		fermata_free(p);
 	}
 }
 

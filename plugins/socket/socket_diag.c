@@ -54,7 +54,7 @@ int socket_diag_unix(uint32_t ino, struct socket_unix_info *ret)
 	} request = {
 		.head = { sizeof(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0 },
 		.req = { .sdiag_family = AF_UNIX, .udiag_states = ~0u, .udiag_ino = ino, .udiag_cookie = { ~0u, ~0u },
-			 .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN },
+			 .udiag_show = UDIAG_SHOW_VFS | UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN },
 	};
 	char answer[ANSWER_SIZE] __attribute__((aligned(8)));
 	long n = question(&request, sizeof(request), answer);
@@ -71,6 +71,8 @@ int socket_diag_unix(uint32_t ino, struct socket_unix_info *ret)
 		if (a->rta_type == UNIX_DIAG_PEER) {
 			memcpy(&info.peer_ino, data, sizeof(info.peer_ino));
 			info.has_peer = true;
+		} else if (a->rta_type == UNIX_DIAG_VFS) {
+			info.path_ino = ((const struct unix_diag_vfs *)data)->udiag_vfs_ino;
 		} else if (a->rta_type == UNIX_DIAG_SHUTDOWN) {
 			info.shutdown = *(const uint8_t *)data;
 		} else if (a->rta_type == UNIX_DIAG_RQLEN) {

@@ -263,27 +263,6 @@ static int tcp_pair(int number, const struct socket_record *rec, int ret[2])
 	return r;
 }
 
-void socket_path_clear(const struct socket_name *n)
-{
-	static const int types[] = { SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET };
-	char path[sizeof(n->bytes) + 1] = { 0 };
-	int r = -EPROTOTYPE;
-
-	if (n->length <= 2 || !n->bytes[2])
-		return;
-	memcpy(path, n->bytes + 2, n->length - 2);
-	for (size_t i = 0; i < ARRAY_SIZE(types) && r == -EPROTOTYPE; i++) { /* which says that a socket of another type is there */
-		int fd = (int)RAW3(SYS_socket, AF_UNIX, types[i] | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-		if (fd < 0)
-			return;
-		r = socket_connect(fd, n);
-		raw_close(fd);
-	}
-	if (r == -ECONNREFUSED)
-		RAW3(SYS_unlinkat, AT_FDCWD, path, 0);
-}
-
 /* A lock on the directory of a path; -ENOENT for an abstract name. */
 static int lock_directory(const struct socket_name *n)
 {

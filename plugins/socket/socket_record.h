@@ -22,6 +22,7 @@ enum {
 	SOCKET_FAR_LISTENS = 64, /* and of the two ends this one listens at a restart */
 	SOCKET_EXTERNAL = 128,	 /* ORPHAN: its peer was not of the job */
 	SOCKET_PATH_PRESENT = 16, /* the local name is a path, and a file stands there */
+	SOCKET_PATH_MOVED = 256,  /* its file has another name by now: LISTENING and FRESH have that as their remote one */
 };
 
 struct socket_name { /* a struct sockaddr as the kernel has it; length 0: none */

@@ -85,23 +85,16 @@ static int address_fault(const struct fermata_desc *d, const struct socket_recor
 static int bind_again(int fd, const struct fermata_desc *d, const struct socket_record *r)
 {
 	const struct timespec pause = { 0, 5000000 };
-	char path[sizeof(r->local.bytes) + 1] = { 0 };
 	bool is_path = r->domain == AF_UNIX && r->local.bytes[2];
 	int err;
 
-	if (is_path) {
-		memcpy(path, r->local.bytes + 2, r->local.length - 2);
-		socket_path_clear(&r->local);
-	}
+	if (is_path)
+		socket_path_prepare(r);
 	for (int i = 0; (err = socket_bind(fd, &r->local)) == -EADDRINUSE && i < BIND_TRIES; i++)
 		RAW2(SYS_nanosleep, &pause, NULL); /* the last of the killed job's connections may still be on their way out */
 	if (err)
 		return address_fault(d, r, err);
-	if (is_path && r->flags & SOCKET_PATH_PRESENT)
-		err = (int)RAW3(SYS_fchmodat, AT_FDCWD, path, r->mode);
-	else if (is_path)
-		err = socket_path_passing(path);
-	return err;
+	return is_path ? socket_path_bound(r) : 0;
 }
 
 /* A pair of unnamed datagram sockets, one or both of which were bound later. */

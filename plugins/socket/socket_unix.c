@@ -8,7 +8,6 @@
 #include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/sys.h"
 #include "plugins/socket/socket.h"
@@ -29,21 +28,6 @@ static struct unix_key key_of(uint64_t ino)
 	memcpy(k.tag, "socket/", sizeof(k.tag));
 	memcpy(k.kind, "unix/", sizeof(k.kind));
 	return k;
-}
-
-/* Whether the file of its path is there, and its mode. */
-static void note_path(struct socket_record *r)
-{
-	char path[sizeof(r->local.bytes) + 1] = { 0 };
-	struct stat st;
-
-	if (r->local.length <= 2 || !r->local.bytes[2])
-		return;
-	memcpy(path, r->local.bytes + 2, r->local.length - 2);
-	if (RAW4(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISSOCK(st.st_mode))
-		return;
-	r->flags |= SOCKET_PATH_PRESENT;
-	r->mode = st.st_mode & 07777;
 }
 
 static int publish(const struct socket_state *s)
@@ -70,6 +54,15 @@ static int claim_connected(struct socket_state *s, const struct socket_unix_info
 	return fermata_ask(&other, sizeof(other));
 }
 
+static int claim_alone(const struct fermata_desc *d, struct socket_state *s, const struct socket_unix_info *info)
+{
+	int r;
+
+	s->record.kind = info->shutdown && s->record.type != SOCK_DGRAM ? SOCKET_ORPHAN : SOCKET_FRESH;
+	r = socket_path_note(d, &s->record, info->path_ino);
+	return !r && s->record.type == SOCK_DGRAM ? publish(s) : r;
+}
+
 int socket_unix_claim(struct fermata_desc *d, struct socket_state *s)
 {
 	struct socket_unix_info info;
@@ -78,7 +71,6 @@ int socket_unix_claim(struct fermata_desc *d, struct socket_state *s)
 	if (r)
 		return fermata_fail(r, "fd %d: the peer of a unix socket cannot be told here: no socket diagnostics (errno %d)",
 				    d->fd, -r);
-	note_path(&s->record);
 	if (info.shutdown & SHUT_RECEIVE)
 		s->record.flags |= SOCKET_READ_SHUT;
 	if (info.shutdown & SHUT_SEND)
@@ -87,14 +79,14 @@ int socket_unix_claim(struct fermata_desc *d, struct socket_state *s)
 		s->record.kind = SOCKET_LISTENING;
 		s->record.backlog = info.backlog;
 		s->pending = info.pending;
-		return socket_listening_claim(d, s);
+		r = socket_path_note(d, &s->record, info.path_ino);
+		return r ? r : socket_listening_claim(d, s);
 	}
-	if (!info.has_peer) {
-		s->record.kind = info.shutdown && s->record.type != SOCK_DGRAM ? SOCKET_ORPHAN : SOCKET_FRESH;
-		return s->record.type == SOCK_DGRAM ? publish(s) : 0;
-	}
+	if (!info.has_peer)
+		return claim_alone(d, s, &info);
 	socket_name_get(d->fd, true, &s->record.remote);
-	return claim_connected(s, &info);
+	r = s->record.type == SOCK_DGRAM ? socket_path_note(d, &s->record, info.path_ino) : 0; /* of others the listener has it */
+	return r ? r : claim_connected(s, &info);
 }
 
 static int without_inode(struct fermata_desc *d, struct socket_state *s)

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The files of unix sockets that are bound to a path. The kernel has the name that was given to bind(2), and the file's number: a program may have taken the file away since, or given it another
+ * name, as those do that bind to a name of their own and put the file in its place when they listen. At a restart a socket is bound to the name again, under which others of the job connect; when all
+ * connections are there, the file goes, or to where it was.
+ *
+ * Owns, in a restart, the list of the files that do.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/macro.h"
+#include "base/sys.h"
+#include "plugins/socket/socket.h"
+
+#define PATH_SIZE (sizeof(((struct socket_name *)0)->bytes) + 1)
+#define SUN_PATH_MAX 108u
+#define NOREPLACE 1u /* renameat2 */
+
+struct passing {
+	struct passing *next;
+	char path[PATH_SIZE], to[PATH_SIZE]; /* @to empty: it is removed */
+};
+static struct passing *passings;
+
+static void path_of(const struct socket_name *n, char ret[PATH_SIZE])
+{
+	memset(ret, 0, PATH_SIZE);
+	memcpy(ret, n->bytes + 2, n->length - 2);
+}
+
+static bool is_path(const struct socket_name *n)
+{
+	return n->length > 2 && n->bytes[2];
+}
+
+/* ---- at a checkpoint ---- */
+
+struct search {
+	int dir;
+	uint32_t ino, mode;
+	char name[256];
+};
+
+static bool is_socket(int dir, const char *path, struct stat *ret)
+{
+	return RAW4(SYS_newfstatat, dir, path, ret, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(ret->st_mode);
+}
+
+static int look_at(const char *name, void *arg)
+{
+	struct search *s = arg;
+	struct stat st;
+
+	if (!is_socket(s->dir, name, &st) || (uint32_t)st.st_ino != s->ino || strlen(name) >= sizeof(s->name))
+		return 0;
+	s->mode = st.st_mode & 07777;
+	strcpy(s->name, name);
+	return 1;
+}
+
+/* Whether the file is elsewhere in the directory of @path, of which the last part begins at @last. */
+static bool find(const char *path, size_t last, struct search *s)
+{
+	char folder[PATH_SIZE];
+	bool found;
+
+	memcpy(folder, path, last);
+	strcpy(folder + last, last ? "" : ".");
+	s->dir = raw_open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	if (s->dir < 0)
+		return false;
+	found = raw_dir_each(folder, look_at, s) == 1;
+	raw_close(s->dir);
+	return found;
+}
+
+static int note_moved(const struct fermata_desc *d, struct socket_record *r, const char *path, size_t last, const struct search *s)
+{
+	struct socket_name *n = &r->remote;
+
+	if (r->kind != SOCKET_LISTENING && r->kind != SOCKET_FRESH)
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a connected datagram socket whose file %s has the name %s now, which is not supported: close it before the checkpoint",
+				    d->fd, path, s->name);
+	if (last + strlen(s->name) >= SUN_PATH_MAX)
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a unix socket whose file %s has a name of more than %u bytes now (%s), which is not supported: close it before the checkpoint",
+				    d->fd, path, SUN_PATH_MAX - 1, s->name);
+	r->flags |= SOCKET_PATH_MOVED;
+	r->mode = s->mode;
+	memcpy(n->bytes, r->local.bytes, 2);
+	memcpy(n->bytes + 2, path, last);
+	strcpy((char *)n->bytes + 2 + last, s->name);
+	n->length = (uint32_t)(2 + last + strlen(s->name) + 1);
+	return 0;
+}
+
+int socket_path_note(const struct fermata_desc *d, struct socket_record *r, uint32_t ino)
+{
+	struct search s = { .ino = ino };
+	char path[PATH_SIZE];
+	const char *slash;
+	struct stat st;
+	size_t last;
+	bool there;
+
+	if (!is_path(&r->local))
+		return 0;
+	path_of(&r->local, path);
+	there = is_socket(AT_FDCWD, path, &st);
+	slash = strrchr(path, '/');
+	last = slash ? (size_t)(slash + 1 - path) : 0;
+	if (ino && !(there && (uint32_t)st.st_ino == ino) && find(path, last, &s))
+		return note_moved(d, r, path, last, &s);
+	if (there) {
+		r->flags |= SOCKET_PATH_PRESENT;
+		r->mode = st.st_mode & 07777;
+	}
+	return 0;
+}
+
+/* ---- in a restart ---- */
+
+void socket_path_clear(const struct socket_name *n)
+{
+	static const int types[] = { SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET };
+	char path[PATH_SIZE];
+	int r = -EPROTOTYPE;
+
+	if (!is_path(n))
+		return;
+	path_of(n, path);
+	for (size_t i = 0; i < ARRAY_SIZE(types) && r == -EPROTOTYPE; i++) { /* which says that a socket of another type is there */
+		int fd = (int)RAW3(SYS_socket, AF_UNIX, types[i] | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+		if (fd < 0)
+			return;
+		r = socket_connect(fd, n);
+		raw_close(fd);
+	}
+	if (r == -ECONNREFUSED)
+		RAW3(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
+void socket_path_prepare(const struct socket_record *r)
+{
+	char path[PATH_SIZE];
+
+	path_of(&r->local, path);
+	socket_path_clear(&r->local);
+	raw_make_parents(path);
+}
+
+static int pass(const struct socket_record *r, const char *path)
+{
+	struct passing *p = fermata_alloc(sizeof(*p));
+
+	if (!p)
+		return -ENOMEM;
+	memset(p, 0, sizeof(*p));
+	strcpy(p->path, path);
+	if (r->flags & SOCKET_PATH_MOVED) {
+		path_of(&r->remote, p->to);
+		socket_path_clear(&r->remote);
+	}
+	p->next = passings;
+	passings = p;
+	return 0;
+}
+
+int socket_path_bound(const struct socket_record *r)
+{
+	char path[PATH_SIZE];
+	int err = 0;
+
+	path_of(&r->local, path);
+	if (r->flags & (SOCKET_PATH_PRESENT | SOCKET_PATH_MOVED))
+		err = (int)RAW3(SYS_fchmodat, AT_FDCWD, path, r->mode);
+	return err || r->flags & SOCKET_PATH_PRESENT ? err : pass(r, path);
+}
+
+void socket_path_end(void)
+{
+	while (passings) {
+		struct passing *p = passings;
+		long err = *p->to ? RAW5(SYS_renameat2, AT_FDCWD, p->path, AT_FDCWD, p->to, NOREPLACE) : RAW3(SYS_unlinkat, AT_FDCWD, p->path, 0);
+
+		if (err < 0 && *p->to)
+			log_warn("the file of a socket, %s, does not get its name %s again (errno %ld)", p->path, p->to, -err);
+		passings = p->next;
+		fermata_free(p);
+	}
+}
