@@ -11,6 +11,7 @@
  */
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <string.h>
 
 #include "base/sys.h"
@@ -114,14 +115,24 @@ static int socket_fd_follow(struct fermata_desc *d, unsigned int round)
 	return socket_is_tcp(&s->record) ? socket_tcp_follow(d, s, round) : 0;
 }
 
+int socket_check_urgent(int fd, const struct socket_record *r)
+{
+	int events = r->type == SOCK_STREAM && (r->kind == SOCKET_CONNECTED || r->kind == SOCKET_ORPHAN) ? socket_poll(fd, POLLPRI, 0) : 0;
+
+	return events <= 0 || !(events & POLLPRI) ? 0 :
+						     fermata_fail(-EAGAIN, "fd %d has urgent data (MSG_OOB) that nobody has read, which is not supported: read it before the checkpoint", fd);
+}
+
 static int socket_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 {
 	struct socket_option options[OPTIONS_MAX];
 	struct socket_state *s = d->priv;
 	struct socket_record *r = &s->record;
-	int err = 0;
+	int err = socket_check_urgent(d->fd, r);
 
 	socket_far_narrow(d, s);
+	if (err)
+		return err;
 	r->receive_buffer = (uint32_t)socket_get_int(d->fd, SOL_SOCKET, SO_RCVBUF);
 	err = socket_options_dump(d->fd, r, options, OPTIONS_MAX);
 	if (err < 0)

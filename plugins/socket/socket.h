@@ -59,6 +59,9 @@ struct socket_state { /* priv, from claim to resume */
 #define SOCKET_TRIES 70
 #define SOCKET_TRY_NS 20000000
 
+/* Urgent data has a place in the stream, or is beside it, which nothing that is put back would have: -EAGAIN, said, while there is some. When all has arrived. */
+int socket_check_urgent(int fd, const struct socket_record *r);
+
 static inline bool socket_is_inet(int domain)
 {
 	return domain == AF_INET || domain == AF_INET6;

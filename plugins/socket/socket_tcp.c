@@ -287,6 +287,7 @@ static int drain_receiving(struct fermata_desc *d, struct socket_state *s, unsig
 {
 	struct stuck_key key = stuck_of(s->record.peer_ino);
 	struct socket_guard guard;
+	int r;
 
 	if (round < ROUND_STUCK)
 		answer_sender(d->fd);
@@ -294,9 +295,10 @@ static int drain_receiving(struct fermata_desc *d, struct socket_state *s, unsig
 		s->lock = socket_get_int(d->fd, SOL_SOCKET, SO_BUF_LOCK);
 		return fermata_ask(&key, sizeof(key));
 	}
-	if (round == ROUND_TAKE && guard_of(&key, &guard))
-		return socket_stuck_take(d, s, &guard);
-	return 0;
+	if (round != ROUND_TAKE || !guard_of(&key, &guard))
+		return 0;
+	r = socket_check_urgent(d->fd, &s->record); /* before the sender's bytes are between the two */
+	return r ? r : socket_stuck_take(d, s, &guard);
 }
 
 int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round)

@@ -10,6 +10,8 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -46,6 +48,33 @@ static int stale_epoll(void)
 	CHECK(set >= 0 && pipe(ends) == 0 && dup(ends[0]) >= 0);
 	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &e) == 0 && close(ends[0]) == 0);
 	return set;
+}
+
+/* The other end is open, too. */
+static int urgent_tcp(void)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int listener = socket(AF_INET, SOCK_STREAM, 0), from = socket(AF_INET, SOCK_STREAM, 0), to;
+	socklen_t length = sizeof(a);
+	struct pollfd p;
+
+	CHECK(bind(listener, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(listener, 1) == 0 && getsockname(listener, (struct sockaddr *)&a, &length) == 0);
+	CHECK(connect(from, (struct sockaddr *)&a, sizeof(a)) == 0);
+	to = accept(listener, NULL, NULL);
+	CHECK(to >= 0 && write(from, "ab", 2) == 2 && send(from, "!", 1, MSG_OOB) == 1 && write(from, "cd", 2) == 2);
+	p = (struct pollfd){ .fd = to, .events = POLLPRI };
+	CHECK(poll(&p, 1, -1) == 1);
+	return to;
+}
+
+static int urgent_unix(void)
+{
+	int ends[2];
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 && write(ends[0], "ab", 2) == 2);
+	if (send(ends[0], "!", 1, MSG_OOB) < 0)
+		feature_skip("no urgent data in unix sockets here (before Linux 5.15)");
+	return ends[1];
 }
 
 static int set = -1;
@@ -270,6 +299,10 @@ static int make(const char *kind)
 		return traced_by_two();
 	if (strcmp(kind, "attached") == 0)
 		return attached_child();
+	if (strcmp(kind, "urgent_tcp") == 0)
+		return urgent_tcp();
+	if (strcmp(kind, "urgent_unix") == 0)
+		return urgent_unix();
 	if (strcmp(kind, "hidden") == 0)
 		return hidden_child();
 	if (strcmp(kind, "traced") == 0)
