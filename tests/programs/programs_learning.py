@@ -86,7 +86,6 @@ TORCH = '/usr/lib/python3/dist-packages/torch/__init__.py'
 
 PROGRAMS = [
     Recipe('torch', '/usr/bin/python3 train.py 24 2 file_descriptor', needs=[TORCH], inputs={'train.py': TRAIN}),
-    Recipe('torch-files', '/usr/bin/python3 train.py 24 1 file_system', needs=[TORCH], inputs={'train.py': TRAIN}),
     Recipe('joblib', '/usr/bin/python3 program', needs=['/usr/lib/python3/dist-packages/joblib', '/usr/lib/python3/dist-packages/sklearn'], inputs={'program': JOBLIB}),
     Recipe('dask', '/usr/bin/python3 program', needs=['/usr/lib/python3/dist-packages/distributed'], inputs={'program': DASK}),
     Recipe('torch-ranks', TWO, needs=[TORCH], inputs={'train.py': TRAIN}),
