@@ -4,7 +4,7 @@
  * moment goes on without it. A fork's child that has not registered yet says nothing: nobody misses it. Our threads hold the link only while they
  * read or write a frame, just as a phase begins; but on a busy machine they may stand there until it is their turn again. A courtesy: where the link stays
  * busy for a second (a signal handler may have interrupted an exec) nothing is said, and at worst a checkpoint fails and can be taken again.
- * Whether it has a child goes with it, and how the last ones have ended: one that vfork or posix_spawn has begun connects by itself, perhaps later. Behind a filter of its own, which may
+ * Whether it has a child goes with it (one that vfork or posix_spawn has begun connects by itself, perhaps later), and how the last ones have ended. Behind a filter of its own, which may
  * end who sends something, a process says nothing: it has said so before (begun.c).
  */
 #include <errno.h>

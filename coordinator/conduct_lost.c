@@ -102,11 +102,14 @@ void conduct_ended(struct member *parent, const uint8_t *data, size_t length)
 /* Nobody has explained @l. Its parent may be on its way out of the call that has waited for it, and know a moment later. */
 static void lost_again(struct coordinator *c, struct loss *l)
 {
-	if (!member_find(c, l->host, l->ppid) || !conduct_again(c, -EAGAIN, l->text))
+	struct loss *each;
+
+	if (!member_find(c, l->host, l->ppid) || !conduct_again(c, -EAGAIN, l->text)) {
 		conduct_fail(c, -ECONNRESET, "%s", l->text);
-	else
-		list_each(l, &c->losses, node)
-			l->asked = false;
+		return;
+	}
+	list_each(each, &c->losses, node)
+		each->asked = false;
 }
 
 /* Its parent stands, unless it has just been asked for another one. */

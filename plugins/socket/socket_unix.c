@@ -59,7 +59,7 @@ static int claim_alone(const struct fermata_desc *d, struct socket_state *s, con
 	int r;
 
 	s->record.kind = info->shutdown && s->record.type != SOCK_DGRAM ? SOCKET_ORPHAN : SOCKET_FRESH;
-	r = socket_path_note(d, &s->record, info->path_ino);
+	r = s->record.kind == SOCKET_FRESH ? socket_path_note(d, &s->record, info->path_ino) : 0;
 	return !r && s->record.type == SOCK_DGRAM ? publish(s) : r;
 }
 

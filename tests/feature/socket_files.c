@@ -13,7 +13,7 @@
 enum way { STAYS, RENAMED, LINKED, TAKEN, DIRECTORY_TAKEN, WAYS };
 
 struct file {
-	int fd;
+	int fd, orphan; /* orphan: a connection that was accepted there, whose other end is gone */
 	bool datagram;
 	char bound[40], now[40]; /* @now empty: nowhere */
 };
@@ -80,12 +80,32 @@ static void check_reach(const struct file *f)
 	CHECK(f->datagram || close(in) == 0);
 }
 
+/* It has its listener's name, and what its other end has sent. */
+static void make_orphan(struct file *f)
+{
+	struct sockaddr_un un = at(f->now);
+	int out = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	CHECK(out >= 0 && connect(out, (struct sockaddr *)&un, sizeof(un)) == 0 && send(out, "last", 4, 0) == 4);
+	f->orphan = accept(f->fd, NULL, NULL);
+	CHECK(f->orphan >= 0 && close(out) == 0);
+}
+
+static void check_orphan(const struct file *f)
+{
+	char text[8];
+
+	CHECK(recv(f->orphan, text, sizeof(text), 0) == 4 && memcmp(text, "last", 4) == 0 && recv(f->orphan, text, sizeof(text), 0) == 0);
+}
+
 int main(void)
 {
 	struct file files[2 * WAYS];
 
 	for (int i = 0; i < 2 * WAYS; i++)
 		files[i] = make(i / 2, i % 2);
+	for (int i = 0; i <= 2 * LINKED; i += 2)
+		make_orphan(&files[i]);
 	feature_ready();
 	do {
 		for (int i = 0; i < 2 * WAYS; i++) {
@@ -94,5 +114,7 @@ int main(void)
 				check_reach(&files[i]);
 		}
 	} while (feature_step());
+	for (int i = 0; i <= 2 * LINKED; i += 2)
+		check_orphan(&files[i]);
 	return 0;
 }
