@@ -9,6 +9,11 @@
 
 #include "agent/agent.h"
 #include "agent/maps_object.h"
+#include "base/other_name.h"
+
+struct object_id {
+	uint64_t dev, ino;
+};
 
 static uint64_t device_of(const struct stat *st)
 {
@@ -68,31 +73,22 @@ bool object_is_anonymous_huge(const char *path)
 	return !strncmp(path, "/anon_hugepage", 14);
 }
 
-struct search {
-	uint64_t dev, ino;
-	char *buf; /* the directory's path, '/', and behind it the name that is looked at */
-	size_t length, size;
-};
-
-static int is_other_name(const char *name, void *arg)
+static bool is_object(const struct stat *st, const void *arg)
 {
-	struct search *s = arg;
-	struct stat st;
+	const struct object_id *id = arg;
 
-	if (strlen(name) >= s->size - s->length)
-		return 0;
-	strcpy(s->buf + s->length, name);
-	return !lstat(s->buf, &st) && st.st_ino == s->ino && device_of(&st) == s->dev;
+	return st->st_ino == id->ino && device_of(st) == id->dev;
 }
 
 bool object_other_name(const char *path, uint64_t dev, uint64_t ino, char *buf, size_t size)
 {
-	struct search s = { .dev = dev, .ino = ino, .buf = buf, .length = (size_t)(strrchr(path, '/') + 1 - path), .size = size };
+	const struct object_id id = { dev, ino };
+	size_t n = (size_t)(strrchr(path, '/') + 1 - path);
 	struct stat st;
 
-	if (s.length >= size)
+	if (n >= size)
 		return false;
-	memcpy(buf, path, s.length);
-	buf[s.length] = 0;
-	return !stat(buf, &st) && device_of(&st) == dev && raw_dir_each(buf, is_other_name, &s) == 1;
+	memcpy(buf, path, n);
+	buf[n] = 0;
+	return !stat(buf, &st) && device_of(&st) == dev && other_name(path, is_object, &id, buf, size); /* most that looks deleted is on no file system of a directory's */
 }

@@ -7,11 +7,13 @@
  * Owns, in a restart, the list of the files that do.
  */
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/macro.h"
+#include "base/other_name.h"
 #include "base/sys.h"
 #include "plugins/socket/socket.h"
 
@@ -38,81 +40,47 @@ static bool is_path(const struct socket_name *n)
 
 /* ---- at a checkpoint ---- */
 
-struct search {
-	int dir;
-	uint32_t ino, mode;
-	char name[256];
-};
-
-static bool is_socket(int dir, const char *path, struct stat *ret)
+static bool is_socket(const char *path, struct stat *ret)
 {
-	return RAW4(SYS_newfstatat, dir, path, ret, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(ret->st_mode);
+	return RAW4(SYS_newfstatat, AT_FDCWD, path, ret, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(ret->st_mode);
 }
 
-static int look_at(const char *name, void *arg)
+static bool is_file(const struct stat *st, const void *ino)
 {
-	struct search *s = arg;
-	struct stat st;
-
-	if (!is_socket(s->dir, name, &st) || (uint32_t)st.st_ino != s->ino || strlen(name) >= sizeof(s->name))
-		return 0;
-	s->mode = st.st_mode & 07777;
-	strcpy(s->name, name);
-	return 1;
+	return S_ISSOCK(st->st_mode) && (uint32_t)st->st_ino == *(const uint32_t *)ino;
 }
 
-/* Whether the file is elsewhere in the directory of @path, of which the last part begins at @last. */
-static bool find(const char *path, size_t last, struct search *s)
-{
-	char folder[PATH_SIZE];
-	bool found;
-
-	memcpy(folder, path, last);
-	strcpy(folder + last, last ? "" : ".");
-	s->dir = raw_open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
-	if (s->dir < 0)
-		return false;
-	found = raw_dir_each(folder, look_at, s) == 1;
-	raw_close(s->dir);
-	return found;
-}
-
-static int note_moved(const struct fermata_desc *d, struct socket_record *r, const char *path, size_t last, const struct search *s)
+static int note_moved(const struct fermata_desc *d, struct socket_record *r, const char *path, const char *now)
 {
 	struct socket_name *n = &r->remote;
+	struct stat st;
 
 	if (r->kind != SOCKET_LISTENING && r->kind != SOCKET_FRESH)
 		return fermata_fail(-EOPNOTSUPP, "fd %d is a connected datagram socket whose file %s has the name %s now, which is not supported: close it before the checkpoint",
-				    d->fd, path, s->name);
-	if (last + strlen(s->name) >= SUN_PATH_MAX)
+				    d->fd, path, now);
+	if (strlen(now) >= SUN_PATH_MAX)
 		return fermata_fail(-EOPNOTSUPP, "fd %d is a unix socket whose file %s has a name of more than %u bytes now (%s), which is not supported: close it before the checkpoint",
-				    d->fd, path, SUN_PATH_MAX - 1, s->name);
+				    d->fd, path, SUN_PATH_MAX - 1, now);
 	r->flags |= SOCKET_PATH_MOVED;
-	r->mode = s->mode;
+	r->mode = is_socket(now, &st) ? st.st_mode & 07777 : 0;
 	memcpy(n->bytes, r->local.bytes, 2);
-	memcpy(n->bytes + 2, path, last);
-	strcpy((char *)n->bytes + 2 + last, s->name);
-	n->length = (uint32_t)(2 + last + strlen(s->name) + 1);
+	strcpy((char *)n->bytes + 2, now);
+	n->length = (uint32_t)(2 + strlen(now) + 1);
 	return 0;
 }
 
 int socket_path_note(const struct fermata_desc *d, struct socket_record *r, uint32_t ino)
 {
-	struct search s = { .ino = ino };
-	char path[PATH_SIZE];
-	const char *slash;
+	char path[PATH_SIZE], now[PATH_SIZE + NAME_MAX];
 	struct stat st;
-	size_t last;
 	bool there;
 
 	if (!is_path(&r->local))
 		return 0;
 	path_of(&r->local, path);
-	there = is_socket(AT_FDCWD, path, &st);
-	slash = strrchr(path, '/');
-	last = slash ? (size_t)(slash + 1 - path) : 0;
-	if (ino && !(there && (uint32_t)st.st_ino == ino) && find(path, last, &s))
-		return note_moved(d, r, path, last, &s);
+	there = is_socket(path, &st);
+	if (ino && !(there && (uint32_t)st.st_ino == ino) && other_name(path, is_file, &ino, now, sizeof(now)))
+		return note_moved(d, r, path, now);
 	if (there) {
 		r->flags |= SOCKET_PATH_PRESENT;
 		r->mode = st.st_mode & 07777;
