@@ -3,10 +3,12 @@
  * Which files' contents this process has to put into the checkpoint. Owns the list of regular files that it has open or mapped shared, and
  * what the checkpoint before this one held of them.
  *
- *   QUIESCE  lists them; of each that is written to here it publishes, by device and inode, that this process does
- *   DRAIN    of all of this host that write to a file, the lowest pid saves it
+ *   QUIESCE  lists them; of each that is written to here, or has no name, it publishes, by device and inode, that this process does
+ *   DRAIN    of all of this host that write to a file, the lowest pid saves it; of one without a name what is mapped of it comes back with the memory
  *   WRITE    content_save.c copies; the list becomes the note CONTENTS
  *   RESUME   committed: the list is kept, so that the next checkpoint need not copy what has not changed since
+ *
+ * A restart finds the list in memory. Files with names were put back before it began; who makes one without a name again (plugins/file/) takes its content from here (content_put.c).
  *
  * Several hosts may write to one file, of a file system that they have in common. Whether two hosts mean the same file nothing tells for certain: device numbers differ where the file is
  * one, and inodes and paths may be equal where it is not. So each host saves it, under a name of its own (content_write.c). These contents are equal, for what has been written is on the
@@ -100,7 +102,7 @@ int content_note_mapping(const struct maps *m, const struct image_mapping *v)
 /* Before anybody saves it: another host sees what has been written out. */
 static int write_out(const struct content *c)
 {
-	long r = c->fd < 0 || content_is_local(c->fd, NULL) ? 0 : RAW1(SYS_fsync, c->fd);
+	long r = c->fd < 0 || c->deleted || content_is_local(c->fd, NULL) ? 0 : RAW1(SYS_fsync, c->fd);
 
 	return r < 0 ? fermata_fail((int)r, "%s cannot be written out (errno %ld)", c->path, -r) : 0;
 }
@@ -121,31 +123,50 @@ static bool has_content(int fd)
 	return true;
 }
 
-static int note_descriptor(const struct fd_entry *e)
+/* The entry of what is open as @d; NULL has been said. */
+static struct content *take_descriptor(const struct fermata_desc *d)
 {
-	const struct fermata_desc *d = &e->desc;
 	char path[4096], proc[40];
 	struct content *c;
 	long n;
 
-	if (!e->plugin || !S_ISREG(d->st.st_mode) || !d->st.st_nlink || d->status & O_PATH || !has_content(d->fd))
-		return 0;
 	fm_format(proc, sizeof(proc), "/proc/thread-self/fd/%d", d->fd);
 	n = RAW4(SYS_readlinkat, AT_FDCWD, proc, path, sizeof(path) - 1);
-	if (n < 0)
-		return fermata_fail((int)n, "fd %d (%s) has no readable path (errno %ld)", d->fd, d->link, -n);
-	path[n] = 0;
-	c = list_take(&content_now, &d->st, path);
+	path[n > 0 ? n : 0] = 0;
+	c = n < 0 ? NULL : list_take(&content_now, &d->st, path);
 	if (!c)
-		return fermata_fail(-ENOMEM, "no memory to note %s", d->link);
-	if ((d->status & O_ACCMODE) != O_RDONLY || c->fd < 0)
+		fermata_fail(n < 0 ? (int)n : -ENOMEM, "fd %d (%s) cannot be noted (errno %ld)", d->fd, d->link, n < 0 ? -n : ENOMEM);
+	else if (c->fd < 0)
+		c->fd = d->fd;
+	return c;
+}
+
+int fermata_content_keep(const struct fermata_desc *d)
+{
+	struct content *c = take_descriptor(d);
+
+	if (c)
+		c->written = c->deleted = true;
+	return c ? 0 : -ENOMEM;
+}
+
+static int note_descriptor(const struct fd_entry *e)
+{
+	const struct fermata_desc *d = &e->desc;
+	struct content *c;
+
+	if (!e->plugin || !S_ISREG(d->st.st_mode) || !d->st.st_nlink || d->status & O_PATH || !has_content(d->fd))
+		return 0;
+	c = take_descriptor(d);
+	if (!c)
+		return -ENOMEM;
+	if ((d->status & O_ACCMODE) != O_RDONLY)
 		c->fd = d->fd;
 	c->written |= (d->status & O_ACCMODE) != O_RDONLY;
 	if (e->stdio_mask & 6)
 		c->record.flags |= IMAGE_CONTENT_STANDARD;
 	return 0;
 }
-
 static int publish(const struct content *c)
 {
 	struct files_key key = { FILES_TAG, c->record.dev, c->record.ino };
@@ -172,7 +193,7 @@ int content_quiesce(void)
 
 /* ---- DRAIN ---- */
 
-/* A file in memory is if all of it is mapped (memory_settle). */
+/* A file in memory, or without a name, is if all of it is mapped (memory_settle). */
 static bool in_image(const struct content *c, struct stat *st)
 {
 	long r = c->fd >= 0 ? RAW2(SYS_fstat, c->fd, st) : RAW4(SYS_newfstatat, AT_FDCWD, c->path, st, 0);
@@ -199,6 +220,7 @@ int content_drain(void)
 			c->mapped |= h.mapped;
 		}
 		c->memory = c->written && fermata_is_mapped(&st) && in_image(c, &st);
+		c->mapped |= c->deleted && fermata_is_mapped(&st);
 	}
 	return 0;
 }
@@ -221,7 +243,7 @@ void content_end(const struct msg_phase *resume)
 	content_write_end();
 	if (!resume)
 		list_free(&content_before);
-	else if (!resume->reason && agent.files == MSG_FILES_RESTORE && content_now.directory[0])
+	else if (!resume->reason && content_now.directory[0])
 		committed(resume->checkpoint);
 	list_free(&content_now);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The contents of files, saved once in the whole checkpoint. 0 or -errno; the cause is then told by fermata_fail. */
+/* The contents of files, saved once in the whole checkpoint. 0 or -errno; the cause is then told by fermata_fail. What plugins ask of them: fermata_content_keep, fermata_content_put. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,6 +18,7 @@ int content_drain(void);   /* DRAIN, round 0: what the others have said is known
 int content_write(const struct msg_phase *where, struct msg_phase_done *done);
 /* The note IMAGE_NOTE_CONTENTS, of *@ret_length bytes, or NULL. */
 const void *content_record(uint32_t *ret_length);
+void content_restarted(int image); /* before the image is closed: notes where the contents are now */
 void content_end(const struct msg_phase *resume); /* RESUME; NULL: a restart is complete */
 uint64_t content_bytes(void); /* that content_write() has come through: the image's progress goes on from there */
 
@@ -29,8 +30,9 @@ struct content {
 	uint32_t ctime_nsec, holder; /* of those who write to it, the lowest pid */
 	int fd;	      /* one that names it, or -1: mapped only */
 	bool written; /* by somebody in the job, for all that this process knows: here */
+	bool deleted; /* it has no name: saved whatever --files says, but for what is mapped of it */
 	bool mapped;  /* shared and writable, by anybody of the job */
-	bool memory;  /* it is in the image: a file in memory that is mapped */
+	bool memory;  /* it is in the image: a file in memory, or without a name, that is mapped */
 	uint32_t next; /* of its bucket, index + 1 */
 	uint64_t begun; /* how much had been come through when it was begun */
 	char *path;
@@ -40,7 +42,7 @@ struct content_list {
 	struct content *all;
 	uint32_t count, room;
 	uint32_t buckets[256];
-	char directory[512]; /* where they were saved */
+	char directory[512]; /* where they were saved; in a restart: where they are */
 };
 extern struct content_list content_now, content_before; /* of this checkpoint, of the one that was committed before it */
 struct content *content_find(struct content_list *l, uint64_t dev, uint64_t ino);

@@ -51,7 +51,7 @@ static bool unchanged(const struct content *c, const struct content *b)
 {
 	const struct image_content *r = &c->record, *was = &b->record;
 
-	return was->kind == IMAGE_CONTENT_SAVED && !c->mapped && !b->mapped && r->size == was->size && r->mtime_sec == was->mtime_sec &&
+	return image_content_is_saved(was) && !c->mapped && !b->mapped && r->size == was->size && r->mtime_sec == was->mtime_sec &&
 	       r->mtime_nsec == was->mtime_nsec && c->ctime_sec == b->ctime_sec && c->ctime_nsec == b->ctime_nsec &&
 	       b->seen_sec - b->ctime_sec > SETTLED_SEC;
 }
@@ -62,7 +62,7 @@ static bool link_before(struct content *c, const struct content *b, const struct
 	char path[sizeof(b->name) + 640];
 	struct stat st;
 
-	if (!b || c->record.kind != IMAGE_CONTENT_SAVED || !unchanged(c, b) || !place->before || !content_is_local(from, NULL) ||
+	if (!b || !image_content_is_saved(&c->record) || !unchanged(c, b) || !place->before || !content_is_local(from, NULL) ||
 	    file_system_of(from, NULL) == TMPFS_MAGIC)
 		return false;
 	fm_format(path, sizeof(path), "%s/%s", place->before, b->name);
@@ -77,12 +77,15 @@ static bool link_before(struct content *c, const struct content *b, const struct
 
 static int fail(const struct content *c, const struct content_place *place, int err, bool reading)
 {
+	if (reading && c->deleted)
+		return fermata_fail(err, "%s cannot be read, so its content cannot be saved (errno %d): close it before the checkpoint", c->path, -err);
 	if (reading)
 		return fermata_fail(err, err == -ENODATA ? "%s has become shorter while it was saved: somebody outside of the job writes to it "
 				    "(or --files=ignore)" : "%s cannot be read, so its content cannot be saved (errno %d): --files=ignore leaves it out",
 				    c->path, -err);
 	if (err == -ENOSPC || err == -EDQUOT || err == -EFBIG)
-		return fermata_fail(err, "No space left on %s for the content of %s (%lu MiB): --files=check leaves it out", place->directory,
+		return fermata_fail(err, c->deleted ? "No space left on %s for the content of %s (%lu MiB)" :
+						      "No space left on %s for the content of %s (%lu MiB): --files=check leaves it out", place->directory,
 				    c->path, MIB(c->record.size));
 	return fermata_fail(err, "the content of %s cannot be written to %s (errno %d)", c->path, place->directory, -err);
 }
@@ -107,10 +110,27 @@ static int open_source(const struct content *c, bool *ret_theirs)
 	return fd;
 }
 
+/* Of a file without a name what is mapped comes back with the memory. */
+static void leave_mapped_out(void *arg, uint64_t at, void *data, size_t n)
+{
+	const struct content *c = arg;
+	const struct stat st = { .st_dev = c->record.dev, .st_ino = c->record.ino, .st_size = (off_t)c->record.size };
+	const uint64_t first = at, last = at + n;
+	uint64_t start, end;
+
+	for (; at < last; at = end) {
+		start = at;
+		if (!fermata_next_unmapped(&st, &start, &end) || start > last)
+			start = end = last;
+		memset((char *)data + (at - first), 0, start - at);
+	}
+}
+
 static int copy(struct content *c, const struct content_place *place, int from, int to, bool theirs)
 {
-	bool cloned = to >= 0 && !image_content_clone(from, to), reading = false;
-	const struct image_content_work w = { .buffer = place->buffer, .progress = content_progress, .arg = c, .dense = theirs && !cloned };
+	bool in_part = c->deleted && c->mapped, cloned = to >= 0 && !in_part && !image_content_clone(from, to), reading = false;
+	const struct image_content_work w = { .buffer = place->buffer, .progress = content_progress, .arg = c, .dense = theirs && !cloned,
+					      .mask = in_part ? leave_mapped_out : NULL };
 	int r = 0;
 
 	if (cloned && c->record.size > IMAGE_CONTENT_CLONE_SUMMED) {
@@ -131,7 +151,7 @@ int content_save(struct content *c, const struct content *before, const struct c
 		return fail(c, place, from, true);
 	if (link_before(c, before, place, from))
 		goto out;
-	if (c->record.kind == IMAGE_CONTENT_SAVED) {
+	if (image_content_is_saved(&c->record)) {
 		to = raw_create(place->dir, c->name, O_RDWR);
 		r = to < 0 ? fail(c, place, to, false) : 0;
 	}

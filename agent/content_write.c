@@ -80,7 +80,7 @@ static int examine(struct content *c)
 	r->mode = st.st_mode & 07777;
 	r->uid = st.st_uid;
 	r->gid = st.st_gid;
-	r->kind = !c->written ? IMAGE_CONTENT_STATED : agent.files == MSG_FILES_CHECK ? IMAGE_CONTENT_SUMMED : IMAGE_CONTENT_SAVED;
+	r->kind = c->deleted ? IMAGE_CONTENT_DELETED : !c->written ? IMAGE_CONTENT_STATED : agent.files == MSG_FILES_CHECK ? IMAGE_CONTENT_SUMMED : IMAGE_CONTENT_SAVED;
 	return 0;
 }
 
@@ -128,7 +128,7 @@ static void name(struct content *c, const char *image, uint32_t index)
 	n -= n > 5 ? 5 : 0;
 	memcpy(stem, image, n);
 	stem[n] = 0;
-	if (c->record.kind == IMAGE_CONTENT_SAVED)
+	if (image_content_is_saved(&c->record))
 		fm_format(c->name, sizeof(c->name), "%s.%u.file", stem, index);
 }
 
@@ -150,7 +150,7 @@ static int save_one(struct job *j, uint32_t i)
 	c->begun = done_bytes;
 	r = content_save(c, content_find(&content_before, c->record.dev, c->record.ino), &j->place);
 	done_bytes = c->begun + c->record.size;
-	if (c->record.kind == IMAGE_CONTENT_SAVED) {
+	if (image_content_is_saved(&c->record)) {
 		j->done->contents++;
 		j->done->contents_bytes += c->record.bytes;
 	}

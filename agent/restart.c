@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/content.h"
 #include "agent/device.h"
 #include "agent/libc.h"
 #include "base/fdpass.h"
@@ -72,6 +73,7 @@ void agent_restarted(void)
 	stop_await_restarted();
 	take_moved();
 	raw_munmap((void *)r->hole_start, r->hole_end - r->hole_start);
+	content_restarted((int)r->image_fd);
 	raw_close((int)r->image_fd);
 	r->image_fd = UINT32_MAX;
 	agent.generation++;

@@ -31,7 +31,7 @@ static const struct option inspect_long[] = {
 
 const char *const inspect_kind_names[INSPECT_KINDS] = { "?", "anonymous", "file", "shared file", "shared memory", "vdso",
 							 "System V" };
-const char *const inspect_content_names[4] = { "?", "read", "summed", "saved" };
+const char *const inspect_content_names[5] = { "?", "read", "summed", "saved", "deleted" };
 const char *const inspect_resource_names[4] = { "?", "plain", "description", "foreign" };
 
 uint64_t inspect_saved(const struct image *i, uint64_t start, uint64_t end)

@@ -14,7 +14,7 @@ struct inspect_kind {
 };
 
 extern const char *const inspect_kind_names[INSPECT_KINDS];
-extern const char *const inspect_resource_names[4], *const inspect_content_names[4];
+extern const char *const inspect_resource_names[4], *const inspect_content_names[5];
 
 /* Sums mappings by kind. */
 void inspect_sum(const struct image *i, struct inspect_kind ret[INSPECT_KINDS]);

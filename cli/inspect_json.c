@@ -124,7 +124,7 @@ static json_t *json_contents(const struct image *i)
 		const struct image_content *c = image_get_content(i, n);
 
 		json_array_append_new(list, json_pack("{s:o, s:s, s:I, s:I, s:i, s:o, s:o, s:I}", "path", text(image_content_path(i, c)),
-						      "content", inspect_content_names[c->kind & 3], "size", (json_int_t)c->size,
+						      "content", inspect_content_names[c->kind], "size", (json_int_t)c->size,
 						      "mtime", (json_int_t)c->mtime_sec, "mode", (int)c->mode, "file",
 						      text(image_content_name(i, c)), "sum",
 						      c->flags & IMAGE_CONTENT_HAS_SUM ? hex(c->sum) : json_null(), "bytes",

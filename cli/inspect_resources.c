@@ -27,8 +27,8 @@ void inspect_print_contents(const struct image *i)
 	for (size_t n = 0; n < count; n++) {
 		const struct image_content *c = image_get_content(i, n);
 
-		printf("    %-7s %12" PRIu64 " bytes  %s", inspect_content_names[c->kind & 3], c->size, image_content_path(i, c));
-		if (c->kind == IMAGE_CONTENT_SAVED)
+		printf("    %-7s %12" PRIu64 " bytes  %s", inspect_content_names[c->kind], c->size, image_content_path(i, c));
+		if (image_content_is_saved(c))
 			printf(", in %s", image_content_name(i, c));
 		putchar('\n');
 	}

@@ -89,6 +89,7 @@ void session_hear_coordinator(struct session *s)
 		if (!s->failed && !s->restart->conducted)
 			warnx("%.*s", (int)length, (const char *)(result + 1));
 		s->failed = true;
+		s->gate.damaged |= result->error == -EBADMSG;
 	} else {
 		s->complete = true;
 		if (s->restart->ready_fd >= 0)

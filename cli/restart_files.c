@@ -6,6 +6,7 @@
  *   check    nothing is touched; what differs is named, and the restart refused
  *   ignore   the files are taken as they are
  *
+ * Files without names come back by whoever makes them again (agent/content_put.c), whatever the policy.
  * Owns the list of files. It is looked at when the coordinator has been started, so no process of the old job runs any more.
  */
 #include "cli/restart_files.h"
@@ -42,9 +43,11 @@ static int add(struct restart *r, const struct image *i, const struct image_cont
 	return 0;
 }
 
-/* What has been only read is held against the checkpoint, but never put back. */
+/* What has been only read is held against the checkpoint, but never put back. A file without a name is its maker's matter. */
 static bool is_of_interest(const struct restart_files *f, const struct image_content *c)
 {
+	if (c->kind == IMAGE_CONTENT_DELETED)
+		return false;
 	return f->policy == MSG_FILES_CHECK || (f->policy == MSG_FILES_RESTORE && c->kind != IMAGE_CONTENT_STATED);
 }
 
@@ -205,12 +208,38 @@ static int refuse(const struct restart *r)
 	return bad ? CLI_CANNOT : 0;
 }
 
+/* Files without names: whether what they had is there. Their makers check the sums, when they read it. 0 or an exit code. */
+static int check_deleted(const struct restart *r)
+{
+	char path[PATH_MAX + NAME_MAX + 2];
+	struct stat st;
+	int code = 0;
+
+	for (size_t n = 0; n < r->count; n++) {
+		const struct image *i = r->processes[n].image;
+
+		for (size_t k = 0; k < image_count_contents(i); k++) {
+			const struct image_content *c = image_get_content(i, k);
+
+			if (c->kind != IMAGE_CONTENT_DELETED)
+				continue;
+			snprintf(path, sizeof(path), "%s/%s", r->checkpoint, image_content_name(i, c));
+			if (stat(path, &st) == 0 && (uint64_t)st.st_size == c->size)
+				continue;
+			warnx("%s is damaged: it does not have the %llu bytes of %s", path, (unsigned long long)c->size, image_content_path(i, c));
+			code = CLI_DAMAGED;
+		}
+	}
+	return code;
+}
+
 int restart_files_settle(struct restart *r, void (*keep_alive)(void *arg), void *arg)
 {
 	int code = 0;
 
 	r->contents->alive = keep_alive;
 	r->contents->alive_arg = arg;
+	code = check_deleted(r);
 	for (size_t n = 0; n < r->contents->count; n++) {
 		int one = compare(r, &r->contents->all[n]);
 

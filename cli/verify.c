@@ -173,7 +173,7 @@ static void check_contents(struct verify *v, const struct manifest *m, const str
 	for (size_t n = 0; n < image_count_contents(i); n++) {
 		const struct image_content *c = image_get_content(i, n);
 
-		if (c->kind != IMAGE_CONTENT_SAVED)
+		if (!image_content_is_saved(c))
 			continue;
 		manifest_content_verify(m, i, c, &e);
 		note_content(v, image_content_name(i, c), image_content_path(i, c), c->bytes, &e);

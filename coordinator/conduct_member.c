@@ -128,12 +128,12 @@ void conduct_sum(struct coordinator *c)
 	directories_sum(c, &c->last.contents, &c->last.contents_bytes);
 }
 
-/* Writing takes as long as there is data: the time-out counts from the last byte that anybody wrote. */
+/* Writing takes as long as there is data, and so does putting back files without names: the time-out counts from the last byte that anybody wrote. */
 void conduct_progress(struct member *m, const struct msg_progress *p)
 {
 	struct coordinator *c = m->conn->c;
 
-	if (c->state != STATE_WRITE)
+	if (c->state != STATE_WRITE && c->state != STATE_RECREATE)
 		return;
 	if (p->bytes_done > m->bytes_done)
 		uv_timer_start(&c->phase_timer, conduct_timeout, c->options->timeout_ms, 0);

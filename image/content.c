@@ -99,6 +99,8 @@ static int take_block(struct walk *k, uint64_t at, size_t n)
 	if (r)
 		return r;
 	k->reading = false;
+	if (k->w->mask)
+		k->w->mask(k->w->arg, at, k->w->buffer, n);
 	chain(k, image_hash64(k->w->buffer, n));
 	return write_block(k, at, n);
 }

@@ -14,6 +14,8 @@ struct image_content_work {
 	/* Called after each block with how far it has come; may be NULL. Non-zero: give up with that -errno. */
 	int (*progress)(void *arg, uint64_t at);
 	void *arg;
+	/* Makes zeros of what is not to be taken of the @n bytes at @at; NULL: all is. */
+	void (*mask)(void *arg, uint64_t at, void *data, size_t n);
 	bool dense; /* holes are not looked for: that would move the offset of @from, which is not ours */
 };
 

@@ -15,13 +15,13 @@ static bool is_sane(const struct image *i, const struct image_content *c)
 {
 	const char *name;
 
-	if (c->kind < IMAGE_CONTENT_STATED || c->kind > IMAGE_CONTENT_SAVED || c->size > SIZE_MAX_SANE || c->bytes > c->size ||
+	if (c->kind < IMAGE_CONTENT_STATED || c->kind > IMAGE_CONTENT_DELETED || c->size > SIZE_MAX_SANE || c->bytes > c->size ||
 	    c->mode & ~07777u || c->mtime_nsec > 999999999 || !text_is_sane(i, c->path) || !text_is_sane(i, c->name))
 		return false;
 	name = i->content_texts + c->name;
 	if (i->content_texts[c->path] != '/' || strchr(name, '/'))
 		return false;
-	return c->kind == IMAGE_CONTENT_SAVED ? name[0] && name[0] != '.' : !name[0];
+	return image_content_is_saved(c) ? name[0] && name[0] != '.' : !name[0];
 }
 
 bool image_read_contents(struct image *i, const struct image_note_view *n)

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/macro.h"
@@ -223,6 +224,7 @@ enum image_content_kind {
 	IMAGE_CONTENT_STATED = 1, /* only read here: size and time of change are known */
 	IMAGE_CONTENT_SUMMED = 2, /* written here: its sum is known, too */
 	IMAGE_CONTENT_SAVED = 3,  /* written here: a file of the checkpoint holds its content */
+	IMAGE_CONTENT_DELETED = 4, /* as SAVED, of a file without a name: who makes it again takes the content, whatever --files says */
 };
 enum {
 	IMAGE_CONTENT_HAS_SUM = 1,
@@ -237,9 +239,15 @@ struct image_content { /* of a regular file that the process has open or mapped 
 	uint32_t uid, gid;
 	uint32_t kind, flags;
 	uint64_t sum;
-	uint64_t bytes; /* SAVED: of data, holes left out */
-	uint32_t path, name; /* offsets into the texts, which begin with a NUL: where it is; SAVED: the file of the checkpoint */
+	uint64_t bytes; /* SAVED, DELETED: of data, holes left out */
+	uint32_t path, name; /* offsets into the texts, which begin with a NUL: where it is; SAVED, DELETED: the file of the checkpoint */
 };
+
+/* A file of the checkpoint holds its content. */
+static inline bool image_content_is_saved(const struct image_content *c)
+{
+	return c->kind == IMAGE_CONTENT_SAVED || c->kind == IMAGE_CONTENT_DELETED;
+}
 
 /*
  * Left by `fermata restart` for the agent, at image_process.restart_info in the new process, before its first thread

@@ -37,7 +37,7 @@ enum msg_type {
 	MSG_PHASE_DONE = 19, /* agent -> coordinator: struct msg_phase_done */
 	MSG_NAMES = 20,	   /* agent -> coordinator before its PHASE_DONE: struct msg_names, then entries */
 	MSG_NAMES_REPLY = 21, /* coordinator -> agent before its next PHASE: the same layout, publish entries only */
-	MSG_PROGRESS = 22, /* agent -> coordinator during WRITE: struct msg_progress */
+	MSG_PROGRESS = 22, /* agent -> coordinator during WRITE, and RECREATE: struct msg_progress */
 	MSG_EXITING = 23,  /* agent -> coordinator: the process is about to end normally, or will without a word: struct msg_exiting; of agents in images perhaps nothing */
 	MSG_ENDED = 24,	   /* agent -> coordinator before its PHASE_DONE of SUSPEND, and before EXITING: struct msg_ended, one after the other */
 	/* commands */

@@ -193,6 +193,13 @@ int fermata_is_mapped(const struct stat *st);
 int fermata_next_unmapped(const struct stat *st, uint64_t *start, uint64_t *end);
 
 /*
+ * The content of a regular file that has no name. keep, in claim: the checkpoint takes it, but for what is mapped of it, once: of all processes that ask, the lowest pid saves it. put, in
+ * RECREATE, in that one: writes it to @fd, an empty file or the mapped memory's object, and gives that its size; of a file that is mapped in whole there is nothing to write. 0 or -errno, said.
+ */
+int fermata_content_keep(const struct fermata_desc *d);
+int fermata_content_put(const struct fermata_desc *d, uint64_t dev, uint64_t ino, int fd);
+
+/*
  * In a restart: where @path, which is of a record, is now (fermata restart --map): @path itself, or in @buf. Whatever is opened, bound to or made by such a path is asked for; what
  * comes out is not asked for again. NULL: it does not fit, which has been said.
  */

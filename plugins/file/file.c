@@ -4,7 +4,7 @@
  *
  * The content of a file that has a name is the agent's matter (agent/content.c), and is put back before anything here runs. Restore opens the same
  * absolute path, as it is now, without creating or truncating, and seeks. What the path no longer leads to is told at the checkpoint already: a replaced
- * file and one seen from another root are refused by name. Locks: file_lock.c. Of a deleted file the content is saved, too: file_deleted.c. What is left of a
+ * file and one seen from another root are refused by name. Locks: file_lock.c. Deleted files: file_deleted.c. What is left of a
  * process that has ended, below /proc: file_gone.c.
  */
 #include <errno.h>
@@ -118,14 +118,12 @@ static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	r.offset = d->status & O_PATH ? -1 : raw_lseek(d->fd, 0, SEEK_CUR);
 	if (r.offset < 0)
 		r.offset = -1;
-	n = st.st_nlink ? 0 : file_deleted_describe(d, &r);
 	if (st.st_nlink)
 		r.gone = file_gone_check(d, path) == 1;
-	if (!n)
-		n = fermata_sink_write(sink, &r, sizeof(r));
-	if (!n)
-		n = fermata_sink_write(sink, path, r.path_length);
-	return n || !r.content ? (int)n : file_deleted_dump(d, r.content, sink);
+	else
+		file_deleted_describe(d, &r);
+	n = fermata_sink_write(sink, &r, sizeof(r));
+	return n ? (int)n : fermata_sink_write(sink, path, r.path_length);
 }
 
 /*
@@ -209,8 +207,7 @@ static int file_fd_restore(struct fermata_desc *d, const void *record, size_t le
 	char buf[FILE_PATH_MAX];
 	int fd;
 
-	if (len < sizeof(*r) || len - sizeof(*r) < r->path_length || !r->path_length || path[r->path_length - 1] ||
-	    len - sizeof(*r) - r->path_length < r->content)
+	if (len < sizeof(*r) || len - sizeof(*r) < r->path_length || !r->path_length || path[r->path_length - 1])
 		return fermata_fail(-EBADMSG, "fd %d: the record of its file is cut", d->fd);
 	if (r->maker_pid)
 		fd = file_deleted_restore(d, r);

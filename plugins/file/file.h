@@ -7,26 +7,19 @@
 #include "fermata/plugin.h"
 #include "plugins/file/file_record.h"
 
-#define FILE_RECORD_VERSION 3
+#define FILE_RECORD_VERSION 4
 #define FILE_PATH_MAX 4096
 
 /* file_deleted.c: the steps for a file without a name. 0 or -errno unless said otherwise. */
 int file_deleted_claim(struct fermata_desc *d); /* as fd_claim */
 int file_deleted_drain(struct fermata_desc *d, unsigned int round);
-/* Sets what the record says of a deleted file: its maker, and of the maker's own the bytes that follow. */
-int file_deleted_describe(const struct fermata_desc *d, struct file_record *r);
-int file_deleted_dump(const struct fermata_desc *d, uint64_t size, struct fermata_sink *sink);
+void file_deleted_describe(const struct fermata_desc *d, struct file_record *r); /* sets what the record says of a deleted file */
 /* A description of its own of what is open as @fd, which may be for writing only. */
 int file_open_own(int fd, int flags);
 /* A descriptor, -errno, or FERMATA_FD_LATER. */
 int file_deleted_restore(struct fermata_desc *d, const struct file_record *r);
 int file_deleted_reconnect(struct fermata_desc *d, const struct file_record *r);
 int file_deleted_refill(struct fermata_desc *d, const struct file_record *r);
-
-/* file_part.c: what nobody maps of a file that is mapped shared. @sink NULL: its bytes are only counted. */
-int file_part_save(const struct fermata_desc *d, struct fermata_sink *sink, uint64_t *ret_bytes);
-bool file_part_is_huge(int fd); /* it cannot come back */
-int file_part_restore(int fd, const char *at, uint64_t left); /* @left bytes, as they were saved */
 
 /* file.c: @path leads to the file of @st, itself no link. */
 bool file_is_at(const char *path, const struct stat *st);

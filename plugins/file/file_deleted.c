@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Regular files that have been deleted, but are still open. Nobody but the job can reach them, so their content belongs to the
- * checkpoint. Several descriptions may name one file; all holders publish theirs in QUIESCE, and agree in the drain on the maker: the lowest
- * (pid, fd). Its record carries the content. At restart
+ * checkpoint (fermata_content_keep). Several descriptions may name one file; all holders publish theirs in QUIESCE, and agree in the drain on the maker: the lowest
+ * (pid, fd), whose process is the one that saves the content. At restart
  *
- *   RECREATE   the maker makes a file in the same directory, wherever that is now (else in /tmp), and deletes it at once
+ *   RECREATE   the maker makes a file in the same directory, wherever that is now (else in /tmp), deletes it at once, and puts the content into it
  *   RECONNECT  the others open /proc/MAKER/fd/N, which gives a description of their own of the same file
  *   REFILL     the file gets its mode, which may forbid what is open already, and its seals, which forbid what was done to make it
  *
  * A memfd is such a file; it is made as one again. Its seals are those of the inode, so the maker sets them.
  *
- * One that is mapped shared as well comes back with the memory: the job's first process holds the new object, and each holder opens it there (restore_shared). What nobody maps of it
- * goes with the maker's record (file_part.c). No state but in priv.
+ * One that is mapped shared as well comes back with the memory: the job's first process holds the new object, and each holder opens it there (restore_shared); the maker puts into it
+ * what nobody maps. No state but in priv.
  */
 #include <errno.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 
 #include "base/log.h"
 #include "base/shared_name.h"
 #include "base/sys.h"
 #include "plugins/file/file.h"
-
-#define CONTENT_MAX (64u << 20)
 
 struct file_end {
 	uint32_t pid;
@@ -59,6 +59,8 @@ int file_deleted_claim(struct fermata_desc *d)
 		r = fermata_ask(&key, sizeof(key));
 	if (!r)
 		r = fermata_ask_mapped(&d->st);
+	if (!r)
+		r = fermata_content_keep(d);
 	return r ? r : 1;
 }
 
@@ -82,19 +84,12 @@ static bool is_maker(const struct fermata_desc *d, uint32_t pid, int fd)
 	return pid == fermata_pid() && fd == d->fd;
 }
 
-/* What nobody maps of it. */
-static int check_part(const struct fermata_desc *d, const struct file_end *maker)
+/* What is written into a file of huge pages is not taken. */
+static bool is_huge(int fd)
 {
-	uint64_t bytes = 0;
-	int r = is_maker(d, maker->pid, maker->fd) ? file_part_save(d, NULL, &bytes) : 0;
+	struct statfs fs;
 
-	if (file_part_is_huge(d->fd))
-		return fermata_fail(-EOPNOTSUPP, "fd %d is a file of huge pages that has been deleted (%s) and is shared memory as well, of which a part is "
-				    "mapped by nobody, which is not supported yet: close it before the checkpoint", d->fd, d->link);
-	if (bytes > CONTENT_MAX)
-		return fermata_fail(-EOPNOTSUPP, "fd %d is a file that has been deleted (%s) and is shared memory as well, of which %lu bytes are "
-				    "mapped by nobody; more than %u are not supported: close it before the checkpoint", d->fd, d->link, (unsigned long)bytes, CONTENT_MAX);
-	return r < 0 ? r : FERMATA_DRAINED;
+	return RAW2(SYS_fstatfs, fd, &fs) < 0 || fs.f_type == HUGETLBFS_MAGIC;
 }
 
 static int check_shared(const struct fermata_desc *d, struct file_end *maker)
@@ -103,13 +98,13 @@ static int check_shared(const struct fermata_desc *d, struct file_end *maker)
 
 	maker->shared = mapped != 0;
 	maker->seals = read_seals(d->fd);
-	if (!mapped && d->st.st_size > CONTENT_MAX)
-		return fermata_fail(-EOPNOTSUPP, "fd %d is a file of %lu bytes that has been deleted (%s); more than %u are not supported: "
-				    "close it before the checkpoint", d->fd, (unsigned long)d->st.st_size, d->link, CONTENT_MAX);
+	if (mapped == 1 && is_huge(d->fd))
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a file of huge pages that has been deleted (%s) and is shared memory as well, of which a part is "
+				    "mapped by nobody, which is not supported yet: close it before the checkpoint", d->fd, d->link);
 	if (mapped && maker->seals & SEAL_WRITE) /* the new object is mapped through a descriptor that may write, which that seal forbids */
 		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) is shared memory that is mapped and sealed against writing, which is not supported yet: "
 				    "close it before the checkpoint", d->fd, d->link);
-	return mapped == 1 ? check_part(d, maker) : FERMATA_DRAINED;
+	return FERMATA_DRAINED;
 }
 
 int file_deleted_drain(struct fermata_desc *d, unsigned int round)
@@ -132,18 +127,15 @@ int file_deleted_drain(struct fermata_desc *d, unsigned int round)
 	return check_shared(d, maker);
 }
 
-int file_deleted_describe(const struct fermata_desc *d, struct file_record *r)
+void file_deleted_describe(const struct fermata_desc *d, struct file_record *r)
 {
 	const struct file_end *maker = d->priv;
 
 	r->maker_pid = maker->pid;
 	r->maker_fd = maker->fd;
 	r->shared = maker->shared;
-	if (!is_maker(d, maker->pid, maker->fd))
-		return 0;
-	r->seals = maker->seals;
-	r->content = r->size;
-	return maker->shared ? file_part_save(d, NULL, &r->content) : 0;
+	if (is_maker(d, maker->pid, maker->fd))
+		r->seals = maker->seals;
 }
 
 int file_open_own(int fd, int flags)
@@ -152,28 +144,6 @@ int file_open_own(int fd, int flags)
 
 	fm_format(path, sizeof(path), "/proc/thread-self/fd/%d", fd);
 	return raw_open_again(path, (flags & ~O_NOFOLLOW) | O_CLOEXEC);
-}
-
-static int dump_whole(const struct fermata_desc *d, uint64_t size, struct fermata_sink *sink)
-{
-	char *content = fermata_alloc(size);
-	int fd = file_open_own(d->fd, O_RDONLY), r = fd;
-
-	if (fd >= 0)
-		r = content ? raw_pread_all(fd, content, size, 0) : -ENOMEM;
-	if (fd >= 0)
-		raw_close(fd);
-	r = r < 0 ? fermata_fail(r, "fd %d: the %lu bytes of %s cannot be read (errno %d)", d->fd, (unsigned long)size, d->link, -r) :
-		    fermata_sink_write(sink, content, size);
-	fermata_free(content);
-	return r;
-}
-
-int file_deleted_dump(const struct fermata_desc *d, uint64_t size, struct fermata_sink *sink)
-{
-	const struct file_end *maker = d->priv;
-
-	return maker->shared ? file_part_save(d, sink, &size) : dump_whole(d, size, sink);
 }
 
 static int make_in(const char *directory, size_t length, int number)
@@ -233,22 +203,22 @@ static int look_at(const char *name, void *arg)
 }
 
 /* Takes @fd over, which may not be for writing. */
-static int restore_part(const struct fermata_desc *d, const struct file_record *r, const char *path, int fd)
+static int restore_part(struct fermata_desc *d, const struct file_record *r, const char *path, int fd)
 {
 	int own = raw_open(path, O_RDWR | O_CLOEXEC, 0), err = own;
 
-	if (own >= 0)
-		err = file_part_restore(own, (const char *)(r + 1) + r->path_length, r->content);
-	if (own >= 0)
+	if (own >= 0) {
+		err = fermata_content_put(d, r->dev, r->ino, own);
 		raw_close(own);
-	if (err >= 0)
+	}
+	if (!err)
 		return fd;
 	raw_close(fd);
-	return fermata_fail(err, "fd %d: the %lu bytes of %s that nobody had mapped cannot be written (errno %d)", d->fd, (unsigned long)r->content, d->link, -err);
+	return err;
 }
 
 /* The object was made before any process, and the job's first process holds it. */
-static int restore_shared(const struct fermata_desc *d, const struct file_record *r)
+static int restore_shared(struct fermata_desc *d, const struct file_record *r)
 {
 	unsigned long device = (unsigned long)major(r->dev) << 20 | minor(r->dev);
 	char want[96], folder[32];
@@ -262,8 +232,8 @@ static int restore_shared(const struct fermata_desc *d, const struct file_record
 		fd = *s.path ? raw_open(s.path, ((int)r->flags & ~O_NOFOLLOW) | O_CLOEXEC, 0) : -ENOENT;
 	if (fd >= 0)
 		RAW2(SYS_truncate, s.path, r->size); /* what was mapped are whole pages */
-	if (fd >= 0 && r->content)
-		fd = restore_part(d, r, s.path, fd);
+	if (fd >= 0 && is_maker(d, r->maker_pid, r->maker_fd))
+		return restore_part(d, r, s.path, fd);
 	return fd < 0 ? fermata_fail(fd, "fd %d: the shared memory that was %s is not there (errno %d)", d->fd, d->link, -fd) : fd;
 }
 
@@ -279,10 +249,8 @@ int file_deleted_restore(struct fermata_desc *d, const struct file_record *r)
 	made = r->seals && !strncmp(path, MEMFD, strlen(MEMFD)) ? make_memfd(path) : make(path, d->fd);
 	if (made < 0)
 		return fermata_fail(made, "fd %d: neither in the directory of %s nor in /tmp can a file be made (errno %d)", d->fd, path, -made);
-	fd = raw_pwrite_all(made, path + r->path_length, r->content, 0);
-	if (fd < 0)
-		fermata_fail(fd, "fd %d: the %lu bytes of %s cannot be written (errno %d)", d->fd, (unsigned long)r->content, path, -fd);
-	else
+	fd = fermata_content_put(d, r->dev, r->ino, made);
+	if (!fd)
 		fd = file_open_own(made, (int)r->flags);
 	raw_close(made);
 	return fd;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the image holds of an open file: regular file, directory, a character device without state, or whatever is open as a place only (O_PATH). The path follows, then the content of a
- * deleted file. Little-endian. */
+/* What the image holds of an open file: regular file, directory, a character device without state, or whatever is open as a place only (O_PATH). The path follows. Little-endian. */
 #pragma once
 
 #include <stdint.h>
 
 struct file_record {
-	uint32_t version; /* 3 */
+	uint32_t version; /* 4 */
 	uint32_t mode;	  /* st_mode at the checkpoint: type and permissions */
 	uint32_t flags;	  /* access mode and status flags that it is opened with */
 	uint32_t path_length; /* bytes that follow this struct, the NUL counted */
@@ -15,16 +14,11 @@ struct file_record {
 	int64_t mtime_sec;
 	uint32_t mtime_nsec;
 	uint32_t shared; /* 1: a deleted file that is mapped shared: the memory is its content, and comes back first */
-	uint64_t dev, ino; /* for inspection: a file may be restored as a copy */
+	uint64_t dev, ino; /* for inspection: a file may be restored as a copy; a deleted one's content is found by these */
 	/* Deleted files only, else 0: who makes it again, the lowest (pid, fd) of the job that has it open. */
 	uint32_t maker_pid;
 	int32_t maker_fd;
-	uint64_t content; /* bytes that follow the path, in the maker's record only: the file's; if @shared, struct file_extent and its data, one after the other, of what nobody maps */
 	uint32_t seals; /* F_GET_SEALS and bit 31: of a file that can have seals; in the maker's record only */
 	uint32_t gone; /* 1: below /proc/PID of a process that had ended (file_gone.c) */
 };
-_Static_assert(sizeof(struct file_record) == 88, "file_record");
-
-struct file_extent {
-	uint64_t offset, length;
-};
+_Static_assert(sizeof(struct file_record) == 80, "file_record");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Files without a name: a scratch file that is rewritten all the time, a second description of it with an offset of its own, a log that
- * grows and that a child appends to as well, one whose directory is gone, too.
+ * grows and that a child appends to as well, one whose directory is gone, too, and a large one with holes.
  */
 #include "feature.h"
 
@@ -9,8 +9,9 @@
 #include <sys/wait.h>
 
 #define SIZE 100000
+#define FAR (700l << 20)
 
-static int scratch, reader, journal, homeless;
+static int scratch, reader, journal, homeless, large;
 
 static int deleted(const char *path, int flags)
 {
@@ -44,6 +45,18 @@ static void check(uint64_t step)
 	CHECK(fstat(homeless, &st) == 0 && st.st_nlink == 0 && st.st_size == 4 && (st.st_mode & 0777) == 0640);
 }
 
+/* Its last step's number stands at both ends. */
+static void check_large(uint64_t step)
+{
+	uint64_t at[2] = { 0 };
+	struct stat st;
+
+	CHECK(pread(large, &at[0], 8, 0) == 8 && pread(large, &at[1], 8, FAR) == 8 && at[0] == step && at[1] == step);
+	CHECK(fstat(large, &st) == 0 && st.st_size == FAR + SIZE && st.st_blocks * 512 < 1 << 20);
+	step++;
+	CHECK(pwrite(large, &step, 8, 0) == 8 && pwrite(large, &step, 8, FAR) == 8);
+}
+
 /* As many bytes as there are steps, and whatever the child wrote: none lost. */
 static void check_journal(uint64_t steps)
 {
@@ -73,12 +86,15 @@ int main(void)
 	CHECK(unlink("journal") == 0 && mkdir("gone", 0700) == 0);
 	homeless = deleted("gone/file", O_WRONLY);
 	CHECK(write(homeless, "text", 4) == 4 && fchmod(homeless, 0640) == 0 && unlink("gone/file") == 0 && rmdir("gone") == 0);
+	large = deleted("large", O_RDWR);
+	CHECK(unlink("large") == 0 && ftruncate(large, FAR + SIZE) == 0 && pwrite(large, &step, 8, 0) == 8 && pwrite(large, &step, 8, FAR) == 8);
 	CHECK((pid = fork()) >= 0);
 	if (pid == 0)
 		child();
 	feature_ready();
 	do {
 		feature_work();
+		check_large(step);
 		check(step++);
 	} while (feature_step());
 	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);

@@ -230,10 +230,35 @@ int fermata_is_mapped(const struct stat *st)
 	return fermata_resolve(&st->st_ino, sizeof(st->st_ino), 0, &len) != NULL;
 }
 
-int fermata_next_unmapped(const struct stat *st, uint64_t *start, uint64_t *end)
+/* The contents that this member has been asked to keep, as of the claim. */
+static struct {
+	struct stat st;
+	char *data;
+} kept[16];
+static unsigned int kept_count;
+
+int fermata_content_keep(const struct fermata_desc *d)
 {
-	*end = (uint64_t)st->st_size;
-	return *start < *end;
+	char path[48];
+	int fd;
+
+	CHECK(kept_count < sizeof(kept) / sizeof(kept[0]) && d->st.st_size < 1 << 20);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", d->fd);
+	kept[kept_count].st = d->st;
+	kept[kept_count].data = malloc((size_t)d->st.st_size + 1);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	CHECK(fd >= 0 && pread(fd, kept[kept_count].data, (size_t)d->st.st_size, 0) == d->st.st_size && close(fd) == 0);
+	kept_count++;
+	return 0;
+}
+
+int fermata_content_put(const struct fermata_desc *d, uint64_t dev, uint64_t ino, int fd)
+{
+	(void)d;
+	for (unsigned int i = kept_count; i-- > 0;)
+		if (kept[i].st.st_dev == dev && kept[i].st.st_ino == ino)
+			return pwrite(fd, kept[i].data, (size_t)kept[i].st.st_size, 0) == kept[i].st.st_size ? 0 : -EIO;
+	return -ENODATA;
 }
 
 void fake_barrier(void)
