@@ -27,6 +27,7 @@
 
 #include "agent/agent.h"
 #include "agent/fd_table.h"
+#include "base/open_path.h"
 #include "protocol/files.h"
 
 struct content_list content_now, content_before;
@@ -126,13 +127,10 @@ static bool has_content(int fd)
 /* The entry of what is open as @d; NULL has been said. */
 static struct content *take_descriptor(const struct fermata_desc *d)
 {
-	char path[4096], proc[40];
+	char path[4096];
 	struct content *c;
-	long n;
+	long n = open_path(d->fd, &d->st, path, sizeof(path));
 
-	fm_format(proc, sizeof(proc), "/proc/thread-self/fd/%d", d->fd);
-	n = RAW4(SYS_readlinkat, AT_FDCWD, proc, path, sizeof(path) - 1);
-	path[n > 0 ? n : 0] = 0;
 	c = n < 0 ? NULL : list_take(&content_now, &d->st, path);
 	if (!c)
 		fermata_fail(n < 0 ? (int)n : -ENOMEM, "fd %d (%s) cannot be noted (errno %ld)", d->fd, d->link, n < 0 ? -n : ENOMEM);

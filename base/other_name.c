@@ -32,7 +32,7 @@ bool other_name(const char *path, bool (*is)(const struct stat *st, const void *
 
 	if (s.length >= size)
 		return false;
-	memcpy(buf, path, s.length);
+	memmove(buf, path, s.length);
 	buf[s.length] = 0;
 	return raw_dir_each(s.length ? buf : ".", look_at, &s) == 1;
 }

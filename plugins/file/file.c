@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/macro.h"
+#include "base/open_path.h"
 #include "base/sys.h"
 #include "fermata/plugin.h"
 #include "plugins/file/file.h"
@@ -28,38 +29,6 @@ static int is_plain_device(const struct stat *st)
 		if (st->st_rdev == (1u << 8 | minors[i]))
 			return 1;
 	return 0;
-}
-
-bool file_is_at(const char *path, const struct stat *st)
-{
-	struct stat now;
-
-	return RAW4(SYS_newfstatat, AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW) >= 0 && now.st_ino == st->st_ino && now.st_dev == st->st_dev;
-}
-
-/*
- * Its path, as the kernel shows it; the length, or a negative errno. Below /proc/PID/net the kernel makes a new entry at each look-up, ours too, and calls what
- * was opened by the one before deleted: that has a link still, and the path without the word leads to it.
- */
-static long read_path(const struct fermata_desc *d, char *path, size_t size)
-{
-	static const char deleted[] = " (deleted)";
-	const long word = sizeof(deleted) - 1;
-	char proc[40];
-	long n;
-
-	fm_format(proc, sizeof(proc), "/proc/thread-self/fd/%d", d->fd);
-	n = RAW4(SYS_readlinkat, AT_FDCWD, proc, path, size - 1);
-	if (n < 0)
-		return n;
-	path[n] = 0;
-	if (!d->st.st_nlink || n <= word || memcmp(path + n - word, deleted, word) || file_is_at(path, &d->st))
-		return n;
-	path[n - word] = 0;
-	if (file_is_at(path, &d->st))
-		return n - word;
-	path[n - word] = ' ';
-	return n;
 }
 
 static int file_fd_claim(struct fermata_desc *d)
@@ -80,13 +49,13 @@ static int file_fd_claim(struct fermata_desc *d)
 		return (int)n;
 	if (!d->st.st_nlink)
 		return file_deleted_claim(d);
-	n = read_path(d, path, sizeof(path));
+	n = open_path(d->fd, &d->st, path, sizeof(path));
 	if (n < 0)
 		return fermata_fail((int)n, "fd %d (%s) has no readable path (errno %ld)", d->fd, d->link, -n);
 	r = file_gone_check(d, path);
 	if (r < 0)
 		return fermata_fail(r, "fd %d: %s could not be opened again (errno %d): close it before the checkpoint", d->fd, path, -r);
-	if (!r && !file_is_at(path, &d->st))
+	if (!r && !path_leads_to(path, &d->st))
 		return fermata_fail(-EOPNOTSUPP, "fd %d: %s is no longer the file that was opened: close it before the "
 				    "checkpoint", d->fd, d->link);
 	return 1;
@@ -104,7 +73,7 @@ static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 
 	if (!S_ISDIR(d->st.st_mode))
 		r.flags &= ~(uint32_t)O_DIRECTORY; /* it is a part of O_TMPFILE */
-	n = read_path(d, path, sizeof(path));
+	n = open_path(d->fd, &d->st, path, sizeof(path));
 	if (n >= 0)
 		n++; /* the end, too */
 	if (n >= 0 && RAW2(SYS_fstat, d->fd, &st) < 0)

@@ -21,9 +21,6 @@ int file_deleted_restore(struct fermata_desc *d, const struct file_record *r);
 int file_deleted_reconnect(struct fermata_desc *d, const struct file_record *r);
 int file_deleted_refill(struct fermata_desc *d, const struct file_record *r);
 
-/* file.c: @path leads to the file of @st, itself no link. */
-bool file_is_at(const char *path, const struct stat *st);
-
 /* file_gone.c: what is below /proc/PID of a process that has ended. 1: it is; 0: not such a file, or it can be opened; or -errno: why it cannot. Asks nothing
  * of the kernel where @path is not below /proc. */
 int file_gone_check(const struct fermata_desc *d, const char *path);

@@ -14,6 +14,7 @@
 
 #include "base/ended.h"
 #include "base/log.h"
+#include "base/open_path.h"
 #include "base/sys.h"
 #include "plugins/file/file.h"
 
@@ -68,7 +69,7 @@ int file_gone_check(const struct fermata_desc *d, const char *path)
 
 	if (!pid || RAW2(SYS_fstatfs, d->fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
 		return 0;
-	r = file_is_at(path, &d->st) ? can_be_opened(d, path) : 0;
+	r = path_leads_to(path, &d->st) ? can_be_opened(d, path) : 0;
 	if (r == 1)
 		return 0;
 	return has_ended(pid) ? 1 : r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Files whose names change while they are written to: one that goes to and fro between two names, one that is removed and made anew every few
- * steps, one below a directory that is removed with it, a temporary file without a name; and a directory that is read bit by bit.
+ * steps, one below a directory that is removed with it, a temporary file without a name, one that got a name, one that has another name by now, a link; and a directory that is read bit by bit.
  */
 #include "feature.h"
 
@@ -10,7 +10,7 @@
 
 enum { ENTRIES = 100 };
 
-static int moving, fresh, below, unnamed, directory;
+static int moving, fresh, below, unnamed, named, linked, directory;
 static unsigned long moved, made, written;
 
 static void number_write(int fd, unsigned long n)
@@ -45,6 +45,16 @@ static void move(void)
 	number_check(moving, moved);
 	CHECK(rename(moved % 2 ? "there" : "here", moved % 2 ? "here" : "there") == 0);
 	number_write(moving, ++moved);
+}
+
+static void check_given(void)
+{
+	name_check(linked, "second");
+	name_check(named, "named");
+	number_check(linked, written);
+	number_check(named, written);
+	number_write(linked, written + 1);
+	number_write(named, written + 1);
 }
 
 static void make(void)
@@ -102,6 +112,19 @@ static void read_on(void)
 	CHECK(lseek(directory, 0, SEEK_SET) == 0);
 }
 
+/* What they were opened by is no name of theirs. */
+static void make_given(void)
+{
+	char path[32];
+
+	CHECK((linked = open("first", O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0 && link("first", "second") == 0 && unlink("first") == 0);
+	CHECK((named = open(".", O_RDWR | O_TMPFILE, 0600)) >= 0);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", named);
+	CHECK(linkat(AT_FDCWD, path, AT_FDCWD, "named", AT_SYMLINK_FOLLOW) == 0);
+	number_write(linked, 0);
+	number_write(named, 0);
+}
+
 int main(void)
 {
 	struct stat st;
@@ -117,10 +140,12 @@ int main(void)
 	CHECK((unnamed = open(".", O_RDWR | O_TMPFILE, 0600)) >= 0);
 	number_write(moving, 0);
 	number_write(unnamed, 0);
+	make_given();
 	make();
 	feature_ready();
 	do {
 		feature_work();
+		check_given();
 		number_check(unnamed, written);
 		number_write(unnamed, ++written);
 		move();

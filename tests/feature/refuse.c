@@ -20,6 +20,8 @@
 #include <sys/ptrace.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 static int leased_file(void)
@@ -75,6 +77,17 @@ static int urgent_unix(void)
 	if (send(ends[0], "!", 1, MSG_OOB) < 0)
 		feature_skip("no urgent data in unix sockets here (before Linux 5.15)");
 	return ends[1];
+}
+
+/* Nothing tells where that is, once the directory is another one. */
+static int relative_socket(void)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX, .sun_path = "sub/relative" };
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	CHECK(mkdir("sub", 0700) == 0 && fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(fd, 1) == 0);
+	CHECK(rename("sub", "moved") == 0);
+	return fd;
 }
 
 static int set = -1;
@@ -303,6 +316,8 @@ static int make(const char *kind)
 		return urgent_tcp();
 	if (strcmp(kind, "urgent_unix") == 0)
 		return urgent_unix();
+	if (strcmp(kind, "relative_socket") == 0)
+		return relative_socket();
 	if (strcmp(kind, "hidden") == 0)
 		return hidden_child();
 	if (strcmp(kind, "traced") == 0)
