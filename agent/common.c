@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What all processes of a restart have learnt alike, and programs that are begun in the job afterwards (exec, posix_spawn, a launch that joins it) have to know: it lies
- * in RUNDIR/JOB/names, made by one process and mapped by the others, so that a host of a thousand ranks asks for it once and has it in memory once. Owns that file; the
- * coordinator of the next restart begins without it.
+ * in files RUNDIR/JOB/NAME, each made by one process and mapped, or read, by the others, so that a host of a thousand ranks asks for it once and has it in memory once. Owns these files; the
+ * coordinator of the next restart begins without them (coordinator/rundir.c).
  *
  *      RECREATE    | the first to make the file leads, and asks for what is needed    | the others have found it there
  *      PUBLISH     | writes it                                                        |
@@ -16,9 +16,11 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-static void common_path(char *to, size_t size)
+#define PATH_SIZE (sizeof(agent.jobdir) + 16)
+
+static void common_path(char to[PATH_SIZE], const char *name)
 {
-	fm_format(to, size, "%s/names", agent.jobdir);
+	fm_format(to, PATH_SIZE, "%s/%s", agent.jobdir, name);
 }
 
 static int unwritable(const char *path, int err)
@@ -26,12 +28,12 @@ static int unwritable(const char *path, int err)
 	return fermata_fail(err, "%s cannot be written (errno %d): make room there, or set FERMATA_RUNDIR to another place", path, -err);
 }
 
-int fermata_common_lead(void)
+int fermata_common_lead(const char *name)
 {
-	char path[sizeof(agent.jobdir) + 8];
+	char path[PATH_SIZE];
 	int fd;
 
-	common_path(path, sizeof(path));
+	common_path(path, name);
 	fd = raw_create(AT_FDCWD, path, O_WRONLY);
 	if (fd == -EEXIST)
 		return 0;
@@ -41,17 +43,33 @@ int fermata_common_lead(void)
 	return 1;
 }
 
-int fermata_common_write(const void *data, size_t len)
+int fermata_common_write(const char *name, const void *data, size_t len)
 {
-	char path[sizeof(agent.jobdir) + 8];
+	char path[PATH_SIZE];
 	int fd, r;
 
-	common_path(path, sizeof(path));
+	common_path(path, name);
 	fd = raw_open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0);
 	r = fd < 0 ? fd : raw_pwrite_all(fd, data, len, 0);
 	if (fd >= 0)
 		raw_close(fd);
 	return r < 0 ? unwritable(path, r) : 0;
+}
+
+long fermata_common_read(const char *name, uint64_t offset, void *buf, size_t size)
+{
+	char path[PATH_SIZE];
+	long fd, r;
+
+	if (!agent.active)
+		return 0;
+	common_path(path, name);
+	fd = raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0);
+	if (fd < 0)
+		return 0;
+	r = raw_pread((int)fd, buf, size, offset);
+	raw_close((int)fd);
+	return r > 0 ? r : 0;
 }
 
 static int map_file(int fd, const void **ret, size_t *ret_len)
@@ -66,14 +84,14 @@ static int map_file(int fd, const void **ret, size_t *ret_len)
 	return *ret == MAP_FAILED ? -errno : 1;
 }
 
-int fermata_common_map(const void **ret, size_t *ret_len)
+int fermata_common_map(const char *name, const void **ret, size_t *ret_len)
 {
-	char path[sizeof(agent.jobdir) + 8];
+	char path[PATH_SIZE];
 	int fd, r;
 
 	if (!agent.active)
 		return 0;
-	common_path(path, sizeof(path));
+	common_path(path, name);
 	fd = raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0);
 	if (fd == -ENOENT)
 		return 0;
@@ -81,6 +99,6 @@ int fermata_common_map(const void **ret, size_t *ret_len)
 	if (fd >= 0)
 		raw_close(fd);
 	if (r < 0)
-		log_error("%s, which has the names that the job's processes were told before its restart, cannot be read (errno %d)", path, -r);
+		log_error("%s, which has what the job's processes were told at its restart, cannot be read (errno %d)", path, -r);
 	return r;
 }

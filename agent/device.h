@@ -55,6 +55,7 @@ struct image_range device_pthreads_live(void);
 
 /* Files that a device's library stands in for: the plugins' file_* hooks, or FERMATA_NOT_MINE. */
 int device_file_open(const char *path, int flags);
+int proc_file_open(const char *path, int flags);
 long device_file_write(int fd, const void *data, size_t n);
 long device_write(int fd, const void *data, size_t n);
 int device_file_stat(int fd, struct stat *st);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Files below /dev that a device's library stands in for, and what such a library writes: asks the plugins that have the file_* hooks, or device_write, in their order. No state: which descriptors are
+ * Files below /dev that a device's library stands in for, and what such a library writes, and files below /proc: asks the plugins that have the file_* hooks, device_write, or proc_open, in their order. No state: which descriptors are
  * such files the library knows; they are among those that it made (device.c).
  */
 #include <string.h>
@@ -26,6 +26,13 @@ int device_file_open(const char *path, int flags)
 	if (!path || likely(strncmp(path, "/dev/", 5) != 0) || fermata_in_device())
 		return FERMATA_NOT_MINE;
 	ASK(file_open, int, path, flags);
+}
+
+int proc_file_open(const char *path, int flags)
+{
+	if (!path || likely(strncmp(path, "/proc/", 6) != 0) || fermata_in_device())
+		return FERMATA_NOT_MINE;
+	ASK(proc_open, int, path, flags);
 }
 
 long device_file_write(int fd, const void *data, size_t n)

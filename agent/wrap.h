@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
@@ -69,6 +70,8 @@
 	X(int, open64, (const char *, int, ...))                                                                   \
 	X(int, openat, (int, const char *, int, ...))                                                              \
 	X(int, openat64, (int, const char *, int, ...))                                                            \
+	X(FILE *, fopen, (const char *, const char *))                                                             \
+	X(FILE *, fopen64, (const char *, const char *))                                                           \
 	X(int, memfd_create, (const char *, unsigned int))                                                         \
 	X(int, eventfd, (unsigned int, int))                                                                       \
 	X(int, socket, (int, int, int))                                                                            \

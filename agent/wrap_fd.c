@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 
@@ -207,6 +208,13 @@ static mode_t mode_of(int flags, va_list ap)
 	return flags & (O_CREAT | O_TMPFILE) ? va_arg(ap, mode_t) : 0;
 }
 
+static int file_open(const char *path, int flags)
+{
+	int r = device_file_open(path, flags);
+
+	return r == FERMATA_NOT_MINE ? proc_file_open(path, flags) : r;
+}
+
 #define OPEN_WRAPPER(name, params, args)                   \
 	EXPORT int name params                             \
 	{                                                  \
@@ -215,7 +223,7 @@ static mode_t mode_of(int flags, va_list ap)
 		int r;                                     \
                                                            \
 		WRAP_READY(name);                          \
-		r = device_file_open(path, flags);         \
+		r = file_open(path, flags);                \
 		if (unlikely(r != FERMATA_NOT_MINE))       \
 			return (int)answer(r);             \
 		va_start(ap, flags);                       \
@@ -229,6 +237,31 @@ OPEN_WRAPPER(open, (const char *path, int flags, ...), (path, flags, mode))
 OPEN_WRAPPER(open64, (const char *path, int flags, ...), (path, flags, mode))
 OPEN_WRAPPER(openat, (int dir, const char *path, int flags, ...), (dir, path, flags, mode))
 OPEN_WRAPPER(openat64, (int dir, const char *path, int flags, ...), (dir, path, flags, mode))
+
+/* libc opens the file by a name of its own. */
+#define STREAM_WRAPPER(name)                                                                                   \
+	EXPORT FILE *name(const char *path, const char *mode)                                                  \
+	{                                                                                                      \
+		int r;                                                                                         \
+                                                                                                               \
+		WRAP_READY(name);                                                                              \
+		r = proc_file_open(path, mode[0] == 'r' && !strchr(mode, '+') ? O_RDONLY | O_CLOEXEC : O_RDWR); \
+		return likely(r == FERMATA_NOT_MINE) ? real.name(path, mode) : stream(r, mode);                \
+	}
+
+static FILE *stream(int fd, const char *mode)
+{
+	FILE *f = answer(fd) < 0 ? NULL : fdopen(fd, mode);
+
+	if (f && !strchr(mode, 'e'))
+		fcntl(fd, F_SETFD, 0);
+	if (!f && fd >= 0)
+		raw_close(fd);
+	return f;
+}
+
+STREAM_WRAPPER(fopen)
+STREAM_WRAPPER(fopen64)
 
 #define FD_WRAPPER(name, params, args)             \
 	EXPORT int name params                     \

@@ -166,15 +166,24 @@ dev_t raw_read_device(const char *path)
 	return n > 0 ? makedev(part[0], part[1]) : 0;
 }
 
+char *raw_process_field(char *text, int number)
+{
+	char *p = strrchr(text, ')'); /* of its name, which may have others */
+	int field = 2;
+
+	while (p && *p && field < number)
+		field += *p++ == ' ';
+	return p && *p ? p : NULL;
+}
+
 char raw_process_state(int pid)
 {
-	char path[32], text[1024];
-	const char *name_end;
+	char path[32], text[1024], *state;
 
 	fm_format(path, sizeof(path), "/proc/%d/stat", pid);
-	if (raw_read_file(path, text, sizeof(text)) < 0 || !(name_end = strrchr(text, ')')) || name_end[1] != ' ')
+	if (raw_read_file(path, text, sizeof(text)) < 0 || !(state = raw_process_field(text, 3)))
 		return 0;
-	return name_end[2];
+	return *state;
 }
 
 int raw_dir_each(const char *path, int (*fn)(const char *name, void *arg), void *arg)

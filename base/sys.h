@@ -115,6 +115,8 @@ void raw_make_parents(const char *path);
 
 /* Reads the whole of a small file (of /proc, say) into @buf and ends it with a NUL. The length, -errno, or -EFBIG. */
 long raw_read_file(const char *path, char *buf, size_t size);
+/* Where field @number (3 and on, proc_pid_stat(5)) begins in what was read of a /proc/PID/stat; NULL: it is not one. */
+char *raw_process_field(char *text, int number);
 
 /* The number of a device, which sysfs has in file @path; 0: it has none. */
 dev_t raw_read_device(const char *path);

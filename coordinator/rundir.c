@@ -21,7 +21,7 @@
 
 #include "base/log.h"
 
-static const char *const rundir_files[] = { "sock", "key", "pid", "info.json", "names", "log", "lock" };
+static const char *const rundir_files[] = { "sock", "key", "pid", "info.json", "names", "begun", "log", "lock" };
 
 int rundir_job_check(const char *job)
 {

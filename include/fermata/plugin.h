@@ -108,6 +108,8 @@ struct fermata_plugin {
 	int (*file_close)(int fd);
 	/* Below /dev and /sys/class, after the kernel has found nothing (stat, access): 0 and *ret, or FERMATA_NOT_MINE. */
 	int (*path_stat)(const char *path, struct stat *ret);
+	/* Of what is opened by a path below /proc, in the program's threads and outside of enter: a descriptor of the program's, -errno, or FERMATA_NOT_MINE. */
+	int (*proc_open)(const char *path, int flags);
 	/* write() of a device's library to a descriptor of its own, in a life in which each thread of the process has credentials of its own: in place of the
 	 * kernel's. Answers as file_write. */
 	long (*device_write)(int fd, const void *data, size_t n);
@@ -176,11 +178,12 @@ uint32_t fermata_member(void);
 /*
  * What all processes of the job learn alike at a restart, made once for a host. lead, in RECREATE: 1: this process makes it, and asks for what that takes; 0: another
  * does. write, by that one, in learn. map, in RECONNECT, or in enter in a program that is begun after the restart: 1, and it is in memory until the next restart; 0:
- * there is none. Or -errno, said already. One plugin may have one.
+ * there is none. Or -errno, said already. By @name, which coordinator/rundir.c lists.
  */
-int fermata_common_lead(void);
-int fermata_common_write(const void *data, size_t len);
-int fermata_common_map(const void **ret, size_t *ret_len);
+int fermata_common_lead(const char *name);
+int fermata_common_write(const char *name, const void *data, size_t len);
+int fermata_common_map(const char *name, const void **ret, size_t *ret_len);
+long fermata_common_read(const char *name, uint64_t offset, void *buf, size_t size); /* for what is looked at seldom: bytes; 0 at its end, and if there is none. In enter */
 
 /*
  * Whether some process of the job maps a file shared that has no name that lasts: its memory comes back as an object of its own. Asked in

@@ -42,13 +42,12 @@ int ipc_user_init(void)
 static int64_t began_ns(int32_t pid)
 {
 	int64_t ticks = 0;
-	char path[32], text[1024], *p;
+	char path[32], text[1024], *state, *p;
 
 	fm_format(path, sizeof(path), "/proc/%d/stat", pid);
-	if (pid <= 0 || raw_read_file(path, text, sizeof(text)) < 0 || !(p = strrchr(text, ')')) || p[1] != ' ' || p[2] == 'Z' || p[2] == 'X')
+	if (pid <= 0 || raw_read_file(path, text, sizeof(text)) < 0 || !(state = raw_process_field(text, 3)) || *state == 'Z' || *state == 'X' ||
+	    !(p = raw_process_field(text, 22)))
 		return 0;
-	for (int field = 2; field < 22 && *p; p++)
-		field += *p == ' ';
 	while (*p >= '0' && *p <= '9')
 		ticks = ticks * 10 + (*p++ - '0');
 	return ticks * TICK_NS;

@@ -3,7 +3,7 @@
  * Flags that the kernel keeps for a process as a whole and tells of: whether orphans of its descendants come to it, which barriers of memory it has registered for, whether it has huge and
  * merged pages, what a core of it is to contain, whether it may use AMX, or have memory that was once written executed. All of them can be asked for and set by any of its threads. Owns what there is to be said, from RECREATE to the end of the restart.
  *
- * What a thread has for itself is in its image_thread (restorer/thread.c), how it is scheduled the schedule plugin's matter. What is not kept: doc/restart.md.
+ * What a thread has for itself is in its image_thread (restorer/thread.c), how it is scheduled the schedule plugin's matter. When it was begun: process_began.c. What is not kept: doc/restart.md.
  */
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -15,6 +15,7 @@
 #include "base/macro.h"
 #include "base/sys.h"
 #include "fermata/plugin.h"
+#include "plugins/process/process.h"
 #include "plugins/process/process_record.h"
 
 #ifndef PR_SET_MDWE /* Linux 6.3 */
@@ -77,7 +78,7 @@ static uint32_t read_core_filter(void)
 
 static int dump(struct fermata_sink *sink)
 {
-	struct process_record p = { .version = PROCESS_RECORD_VERSION, .barriers = registered(), .core_filter = read_core_filter() };
+	struct process_record p = { .version = PROCESS_RECORD_VERSION, .barriers = registered(), .core_filter = read_core_filter(), .began = process_began() };
 	long huge = RAW5(SYS_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0), merge = RAW5(SYS_prctl, PR_GET_MEMORY_MERGE, 0, 0, 0, 0), mdwe = RAW5(SYS_prctl, PR_GET_MDWE, 0, 0, 0, 0);
 
 	RAW5(SYS_prctl, PR_GET_CHILD_SUBREAPER, &p.subreaper, 0, 0, 0);
@@ -154,7 +155,7 @@ static int recreate(const void *record, size_t len)
 	const struct process_record *p = record;
 	int r;
 
-	if (len < offsetof(struct process_record, write_xor_execute) || p->version != PROCESS_RECORD_VERSION)
+	if (len < sizeof(*p) || p->version != PROCESS_RECORD_VERSION)
 		return fermata_fail(-EBADMSG, "the record of the flags of process %u is damaged or of another version", fermata_pid());
 	if (p->subreaper)
 		RAW5(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
@@ -163,9 +164,11 @@ static int recreate(const void *record, size_t len)
 		set_or_note(MERGE, RAW5(SYS_prctl, PR_SET_MEMORY_MERGE, 1, 0, 0, 0));
 	if (p->core_filter != UINT32_MAX && p->core_filter != read_core_filter())
 		set_or_note(CORE, write_core_filter(p->core_filter));
-	write_xor_execute = len < sizeof(*p) ? 0 : p->write_xor_execute;
+	write_xor_execute = p->write_xor_execute;
 	r = set_barriers(p->barriers);
-	return r ? r : set_states(p->states);
+	if (!r)
+		r = set_states(p->states);
+	return r ? r : process_began_recreate(p->began);
 }
 
 extern const struct fermata_plugin plugin_process;
@@ -174,6 +177,8 @@ const struct fermata_plugin plugin_process = {
 	.name = "process",
 	.dump = dump,
 	.recreate = recreate,
+	.learn = process_began_learn,
 	.restarted = restarted,
 	.watched = watched,
+	.proc_open = process_began_open,
 };

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define PROCESS_RECORD_VERSION 1
+#define PROCESS_RECORD_VERSION 2
 
 struct process_record {
 	uint32_t version;
@@ -14,7 +14,8 @@ struct process_record {
 	uint32_t barriers;     /* MEMBARRIER_CMD_REGISTER_* that have been called */
 	uint32_t core_filter;  /* /proc/self/coredump_filter; UINT32_MAX: not known */
 	uint64_t states;       /* bit N: it has leave to use state N of the processor (ARCH_GET_XCOMP_PERM) */
-	uint32_t write_xor_execute; /* PR_SET_MDWE: its flags. Images of before end in front of it */
+	uint32_t write_xor_execute; /* PR_SET_MDWE: its flags */
 	uint32_t reserved;
+	uint64_t began; /* in ticks of CLOCK_BOOTTIME, 100 a second; 0: not known */
 };
-_Static_assert(sizeof(struct process_record) == 40, "process_record");
+_Static_assert(sizeof(struct process_record) == 48, "process_record");

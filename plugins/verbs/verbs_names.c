@@ -64,7 +64,7 @@ static int learn(void)
 {
 	const void *p;
 	size_t len;
-	int r = fermata_common_map(&p, &len);
+	int r = fermata_common_map("names", &p, &len);
 
 	if (r <= 0)
 		return r;

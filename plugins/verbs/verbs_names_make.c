@@ -15,7 +15,7 @@ static const char *const asked[] = { NAME_PORT, NAME_QP, NAME_SRQ, NAME_MR, NAME
 
 int verbs_names_ask(void)
 {
-	int r = leads = fermata_common_lead();
+	int r = leads = fermata_common_lead("names");
 
 	for (unsigned int i = 0; leads > 0 && r >= 0 && i < ARRAY_SIZE(asked); i++)
 		r = fermata_job_ask(asked[i], strlen(asked[i]) + 1);
@@ -272,7 +272,7 @@ static int make(void)
 	make_keys(n, &c, 0);
 	make_windows(n, &c);
 	make_hosts(n);
-	r = fermata_common_write(n, n->size);
+	r = fermata_common_write("names", n, n->size);
 	fermata_free(n);
 	return r;
 }

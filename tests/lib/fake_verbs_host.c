@@ -245,17 +245,17 @@ EXPORT const void *fermata_job_resolve(const void *key, size_t keylen, unsigned 
 	return resolve(true, key, keylen, index, ret_len);
 }
 
-EXPORT int fermata_common_lead(void)
+EXPORT int fermata_common_lead(const char *name)
 {
 	return !atomic_exchange(&shared->led, 1);
 }
 
-EXPORT int fermata_common_write(const void *data, size_t len)
+EXPORT int fermata_common_write(const char *name, const void *data, size_t len)
 {
 	return ftruncate(common, 0) || pwrite(common, data, len, 0) != (ssize_t)len ? -EIO : 0;
 }
 
-EXPORT int fermata_common_map(const void **ret, size_t *ret_len)
+EXPORT int fermata_common_map(const char *name, const void **ret, size_t *ret_len)
 {
 	struct stat st;
 
