@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <ucontext.h>
 
+#include "agent/spent.h"
 #include "base/arena.h"
 #include "base/log.h"
 #include "base/macro.h"
@@ -91,6 +92,7 @@ struct stop_thread {
 	/* the system call that the thread was in when it was asked to stop; number -1: none */
 	long call, args[6];
 	uint64_t call_sp, call_pc;
+	struct spent spent;
 };
 enum stop_state { STOP_FREE, STOP_ASKED, STOP_ENTERED, STOP_STOPPED, STOP_AGAIN, STOP_GONE };
 

@@ -142,6 +142,7 @@ static void fork_child(void)
 	wrap_undo_forked();
 	wrap_mqueue_forked();
 	wrap_ptrace_forked();
+	spent_forked();
 	drop_link();
 	fork_plugins(offsetof(struct fermata_plugin, fork_child));
 	if (!agent.active)

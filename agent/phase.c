@@ -122,6 +122,7 @@ static int quiesce(void)
 	if (!r)
 		r = refuse_tiles();
 	limits_note();
+	spent_note();
 	if (!r)
 		r = advice_note();
 	if (!r)
@@ -213,6 +214,7 @@ static void restart_done(void)
 	sysv_end();
 	moved_end();
 	limits_restarted();
+	spent_restarted();
 	advice_restarted();
 	exit_restarted();
 	records_free();

@@ -96,6 +96,7 @@ static bool stand(struct stop_thread *t, uint32_t epoch, ucontext_t *context, st
 		count_event();
 	} else {
 		pending_restart((uint32_t)stay->note.tid);
+		spent_thread_restarted(&stay->note.spent);
 		atomic_fetch_add(&stop.arrived, 1);
 		wake(&stop.arrived);
 	}

@@ -110,6 +110,7 @@ void stop_record(struct stop_thread *t, ucontext_t *frame)
 	t->tiles = has_tiles(frame);
 	record_self(t, frame);
 	record_user_regs(t, frame);
+	spent_note_thread(&t->spent);
 }
 
 /* Rights that the capsule gave for the rebuilding are not the program's. */

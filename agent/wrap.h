@@ -24,6 +24,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/times.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,6 +48,11 @@
 	/* calls with a relative time-out (wrap_wait.c) */                                                         \
 	X(int, poll, (struct pollfd *, nfds_t, int))                                                               \
 	X(int, epoll_wait, (int, struct epoll_event *, int, int))                                                  \
+	/* what has been used (wrap_spent.c) */                                                                    \
+	X(int, clock_gettime, (clockid_t, struct timespec *))                                                      \
+	X(clock_t, clock, (void))                                                                                  \
+	X(int, getrusage, (__rusage_who_t, struct rusage *))                                                       \
+	X(clock_t, times, (struct tms *))                                                                          \
 	X(int, nanosleep, (const struct timespec *, struct timespec *))                                            \
 	X(int, clock_nanosleep, (clockid_t, int, const struct timespec *, struct timespec *))                      \
 	X(int, thrd_sleep, (const struct timespec *, struct timespec *))                                           \
