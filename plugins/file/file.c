@@ -31,6 +31,16 @@ static int is_plain_device(const struct stat *st)
 	return 0;
 }
 
+static int refuse_path(const struct fermata_desc *d, const char *path)
+{
+	struct stat st;
+	bool reached = RAW4(SYS_newfstatat, AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) != -EACCES;
+
+	return fermata_fail(-EOPNOTSUPP, reached ? "fd %d: %s is no longer the file that was opened: close it before the checkpoint" :
+						   "fd %d: %s cannot be reached by the process, whose user is another now, so it could not be opened again: close it before the checkpoint",
+			    d->fd, d->link);
+}
+
 static int file_fd_claim(struct fermata_desc *d)
 {
 	char path[FILE_PATH_MAX];
@@ -55,10 +65,7 @@ static int file_fd_claim(struct fermata_desc *d)
 	r = file_gone_check(d, path);
 	if (r < 0)
 		return fermata_fail(r, "fd %d: %s could not be opened again (errno %d): close it before the checkpoint", d->fd, path, -r);
-	if (!r && !path_leads_to(path, &d->st))
-		return fermata_fail(-EOPNOTSUPP, "fd %d: %s is no longer the file that was opened: close it before the "
-				    "checkpoint", d->fd, d->link);
-	return 1;
+	return r || path_leads_to(path, &d->st) ? 1 : refuse_path(d, path);
 }
 
 static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)

@@ -27,6 +27,8 @@
 #define PR_GET_MEMORY_MERGE 68
 #endif
 #define GET_REGISTRATIONS (1 << 9) /* MEMBARRIER_CMD_GET_REGISTRATIONS, Linux 6.3 */
+#define LDT_READ 0
+#define ARCH_SHSTK_STATUS 0x5005 /* Linux 6.6 */
 #define ARCH_GET_XCOMP_PERM 0x1022 /* Linux 5.16 */
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define STATES_ASKED_FOR (1ull << 18) /* the tiles of AMX; all others are everybody's */
@@ -74,6 +76,18 @@ static uint32_t read_core_filter(void)
 	for (const char *p = text; (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'f'); p++)
 		v = v << 4 | (uint32_t)(*p <= '9' ? *p - '0' : *p - 'a' + 10);
 	return v;
+}
+
+/* What no restart could give back: the segments of modify_ldt, and a shadow stack, which would have to hold what only the processor writes to it. */
+static int quiesce(void)
+{
+	uint64_t segment, features = 0;
+
+	if (RAW3(SYS_modify_ldt, LDT_READ, &segment, sizeof(segment)) > 0)
+		return fermata_fail(-EOPNOTSUPP, "process %u has segments of its own (modify_ldt), which is not supported", fermata_pid());
+	if (RAW2(SYS_arch_prctl, ARCH_SHSTK_STATUS, &features) == 0 && features & 1)
+		return fermata_fail(-EOPNOTSUPP, "process %u has a shadow stack, which is not supported: begin it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK", fermata_pid());
+	return 0;
 }
 
 static int dump(struct fermata_sink *sink)
@@ -175,6 +189,7 @@ extern const struct fermata_plugin plugin_process;
 const struct fermata_plugin plugin_process = {
 	.api = FERMATA_PLUGIN_API,
 	.name = "process",
+	.quiesce = quiesce,
 	.dump = dump,
 	.recreate = recreate,
 	.learn = process_began_learn,

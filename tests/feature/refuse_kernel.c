@@ -5,6 +5,7 @@
  */
 #include "feature.h"
 
+#include <asm/ldt.h>
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <linux/perf_event.h>
@@ -108,12 +109,23 @@ static int make_secret(void)
 	return fd;
 }
 
+/* It has no descriptor either. */
+static int make_segment(void)
+{
+	struct user_desc d = { .entry_number = 1, .limit = 0xfffff, .seg_32bit = 1, .limit_in_pages = 1, .useable = 1 };
+
+	given(syscall(SYS_modify_ldt, 1, &d, sizeof(d)), "segment");
+	what = "has segments of its own (modify_ldt)";
+	kind = "null";
+	return open("/dev/null", O_RDONLY);
+}
+
 static const struct {
 	const char *name;
 	int (*make)(void);
 } objects[] = {
 	{ "io_uring", make_ring }, { "userfaultfd", make_userfault }, { "perf", make_counter }, { "fanotify", make_fanotify },
-	{ "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed }, { "aio", make_context }, { "secret", make_secret },
+	{ "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed }, { "aio", make_context }, { "secret", make_secret }, { "segment", make_segment },
 };
 
 int main(int argc, char **argv)
