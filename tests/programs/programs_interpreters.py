@@ -255,7 +255,36 @@ public class Main {
 }
 '''
 
+# It knows its children by their numbers and the times at which they were begun, and ends none that it does not know.
+JAVA_PROCESSES = r'''
+import java.util.*;
+import java.util.concurrent.*;
+
+public class Main {
+    public static void main(String[] args) throws Exception {
+        Deque<Process> waiting = new ArrayDeque<>();
+        Set<ProcessHandle> begun = new HashSet<>();
+        for (int round = 0; round < 40; round++) {
+            Process p = new ProcessBuilder("sleep", "1000").start();
+            waiting.add(p);
+            begun.add(p.toHandle());
+            Thread.sleep(50);
+            if (waiting.size() < 10)
+                continue;
+            Process old = waiting.remove();
+            boolean known = old.toHandle().isAlive() && ProcessHandle.of(old.pid()).get().equals(old.toHandle()) && begun.contains(old.toHandle());
+            if (round % 2 == 0) old.destroy(); else old.destroyForcibly();
+            if (!old.waitFor(60, TimeUnit.SECONDS)) Runtime.getRuntime().halt(1);
+            System.out.println(round + " " + known + " " + old.exitValue() + " " + ProcessHandle.current().children().count());
+        }
+        for (Process p : waiting) p.destroy();
+        for (Process p : waiting) p.waitFor();
+    }
+}
+'''
+
 PROGRAMS = [
+    Recipe('java-processes', 'java -Xmx200m Main', needs=['java', 'javac'], inputs={'Main.java': JAVA_PROCESSES}, prepare='javac Main.java'),
     Recipe('python-threads', '/usr/bin/python3 program', inputs={'program': PYTHON_THREADS}),
     Recipe('python-processes', '/usr/bin/python3 program', inputs={'program': PYTHON_PROCESSES}),
     Recipe('python-spawn', '/usr/bin/python3 program', inputs={'program': PYTHON_SPAWN}),

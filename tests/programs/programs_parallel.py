@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Parallel programs without RDMA: OpenMP, Open MPI and MPICH over TCP and shared memory with mpirun in the job; other memory allocators."""
+"""Parallel programs without RDMA: OpenMP, Open MPI and MPICH over TCP and shared memory with mpirun in the job, Fortran's coarrays over Open MPI; other memory allocators; Fortran's scratch files."""
 from recipe import Recipe
 
 OPENMP = r'''
@@ -106,7 +106,67 @@ def with_allocator(name, library):
     return Recipe(name, f'LD_PRELOAD={path} ./program', needs=['gcc', path], inputs={'program.c': ALLOCATE}, prepare='gcc -O2 program.c -o program -pthread')
 
 
+# A file of 128 MiB that nobody else sees, and that is gone with the program.
+SCRATCH = r'''
+program scratch
+  implicit none
+  integer :: i, j, k
+  real(8) :: v(8192), s
+  open(10, status='scratch', form='unformatted', access='direct', recl=65536)
+  open(11, status='scratch', form='formatted')
+  do k = 1, 6
+     do i = 1, 2000
+        do j = 1, 8192
+           v(j) = sin(dble(i * k) + j * 1d-3)
+        end do
+        write(10, rec=i) v
+        if (mod(i, 100) == 0) write(11, '(i0,1x,e25.17)') i, v(1)
+     end do
+     s = 0
+     do i = 2000, 1, -1
+        read(10, rec=i) v
+        s = s + sum(v) / i
+     end do
+     print '(i0,1x,e25.17)', k, s
+  end do
+  rewind(11)
+  s = 0
+  do i = 1, 120
+     read(11, *) j, v(1)
+     s = s + v(1) * j
+  end do
+  print '(e25.17)', s
+end program
+'''
+
+COARRAYS = r'''
+program ring
+  implicit none
+  integer, parameter :: n = 20000
+  real(8) :: a(n)[*]
+  real(8) :: s
+  integer :: me, i, k, left
+  me = this_image()
+  left = me - 1
+  if (left == 0) left = num_images()
+  a = me
+  sync all
+  do i = 1, 600
+     do k = 1, n, 4000
+        a(k:k+3999) = a(k:k+3999) * 0.5d0 + a(k:k+3999)[left] * 0.25d0 + sin(a(k:k+3999))
+        sync all
+     end do
+  end do
+  s = sum(a)
+  call co_sum(s)
+  if (me == 1) print '(i0)', int(s)
+end program
+'''
+
 PROGRAMS = [
+    Recipe('fortran-scratch', './program', needs=['gfortran'], inputs={'program.f90': SCRATCH}, prepare='gfortran -O2 program.f90 -o program'),
+    Recipe('coarrays', 'mpirun.openmpi --oversubscribe -n 3 --mca pml ob1 --mca btl vader,self --mca osc rdma,pt2pt ./program', needs=['caf.openmpi', 'mpirun.openmpi'],
+           inputs={'program.f90': COARRAYS}, prepare='caf.openmpi -O2 program.f90 -o program'),
     Recipe('openmp', 'OMP_NUM_THREADS=4 ./program', needs=['gcc'], inputs={'program.c': OPENMP}, prepare='gcc -O2 -fopenmp program.c -o program'),
     Recipe('openmpi-tcp', OPENMPI.format('tcp,self', 6000), needs=['mpirun.openmpi', 'mpicc.openmpi'], inputs={'program.c': MPI}, prepare=PREPARE_OPENMPI),
     Recipe('openmpi-shm', OPENMPI.format('vader,self', 6000), needs=['mpirun.openmpi', 'mpicc.openmpi'], inputs={'program.c': MPI}, prepare=PREPARE_OPENMPI),
