@@ -25,6 +25,7 @@ static struct spent_entry {
 	uint64_t cpu_ns;
 } *table;
 static uint32_t table_count;
+static bool any; /* it has been restarted */
 
 static uint64_t clock_ns(clockid_t id)
 {
@@ -113,10 +114,12 @@ void spent_restarted(void)
 	children = children_noted;
 	ticks = ticks_noted - ticks_now();
 	make_table();
+	any = true;
 }
 
 void spent_forked(void)
 {
+	any = false;
 	memset(&process, 0, sizeof(process));
 	memset(&children, 0, sizeof(children));
 	memset(&thread, 0, sizeof(thread));
@@ -153,6 +156,8 @@ uint64_t spent_cpu_ns(int clock)
 
 void spent_add(struct rusage *to, int who)
 {
+	if (likely(!any))
+		return;
 	if (who == RUSAGE_SELF)
 		add(to, &process.usage);
 	else if (who == RUSAGE_CHILDREN)

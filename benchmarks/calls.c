@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/select.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -66,6 +67,27 @@ static void call_sigprocmask(void)
 
 	sigemptyset(&set);
 	must(sigprocmask(SIG_SETMASK, &set, NULL) == 0);
+}
+
+static void call_clock(void)
+{
+	struct timespec t;
+
+	must(clock_gettime(CLOCK_MONOTONIC, &t) == 0);
+}
+
+static void call_cpu_clock(void)
+{
+	struct timespec t;
+
+	must(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0);
+}
+
+static void call_getrusage(void)
+{
+	struct rusage u;
+
+	must(getrusage(RUSAGE_SELF, &u) == 0);
 }
 
 static void call_sigaction(void)
@@ -164,6 +186,8 @@ static const struct {
 	{ "open+close", call_open_close, 5000 },   { "dup+close", call_dup_close, 10000 },
 	{ "socket+close", call_socket_close, 3000 }, { "mmap+munmap", call_mmap_munmap, 5000 },
 	{ "sigprocmask", call_sigprocmask, 20000 }, { "sigaction", call_sigaction, 20000 },
+	{ "clock", call_clock, 200000 },	   { "clock-cpu", call_cpu_clock, 20000 },
+	{ "getrusage", call_getrusage, 20000 },
 	{ "poll", call_poll, 10000 },		   { "select", call_select, 10000 },
 	{ "nanosleep", call_nanosleep, 200 },	   { "malloc+free", call_malloc, 200000 },
 	{ "pipe-there+back", call_pipe, 3000 },	   { "thread", call_thread, 500 },

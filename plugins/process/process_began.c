@@ -8,7 +8,7 @@
  *   PUBLISH    and writes the list for everybody (agent/common.c), also for programs that are begun later
  *
  * A process that has the number of one of the list, but was begun at another moment, is none of them. What is opened is a copy as of then: who keeps it open, and reads it again, does not see what
- * changes. So /proc/self/stat, by which nobody remembers a process, is the kernel's, and so is what is opened otherwise than by open, openat, fopen and a path from the root. No state.
+ * changes. So /proc/self/stat, by which nobody remembers a process, is the kernel's, and so is what is opened otherwise than by open, openat, fopen and a path from the root. Owns, in a restart, who leads.
  */
 #include <errno.h>
 #include <fcntl.h>
