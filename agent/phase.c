@@ -24,6 +24,7 @@
 #include "agent/content.h"
 #include "agent/device.h"
 #include "agent/fd.h"
+#include "agent/inodes.h"
 #include "agent/memory.h"
 #include "agent/plugins.h"
 #include "agent/sysv.h"
@@ -207,6 +208,7 @@ static void restart_done(void)
 	int r;
 
 	content_end(NULL);
+	inodes_restarted();
 	fd_restarted();
 	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
 		if ((*p)->restarted)

@@ -66,6 +66,11 @@
 	X(int, fstat64, (int, struct stat64 *))                                                                    \
 	X(int, stat, (const char *, struct stat *))                                                                \
 	X(int, stat64, (const char *, struct stat64 *))                                                            \
+	X(int, lstat, (const char *, struct stat *))                                                               \
+	X(int, lstat64, (const char *, struct stat64 *))                                                           \
+	X(int, fstatat, (int, const char *, struct stat *, int))                                                   \
+	X(int, fstatat64, (int, const char *, struct stat64 *, int))                                               \
+	X(int, statx, (int, const char *, int, unsigned int, struct statx *))                                      \
 	X(int, access, (const char *, int))                                                                        \
 	X(int, close, (int))                                                                                       \
 	X(int, close_range, (unsigned int, unsigned int, int))                                                     \

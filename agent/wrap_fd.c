@@ -91,67 +91,6 @@ EXPORT ssize_t write(int fd, const void *data, size_t n)
 	return r != FERMATA_NOT_MINE ? answer(r) : real.write(fd, data, n);
 }
 
-EXPORT int fstat(int fd, struct stat *st)
-{
-	int r;
-
-	WRAP_READY(fstat);
-	r = real.fstat(fd, st);
-	if (!r && may_be_file(fd))
-		device_file_stat(fd, st);
-	return r;
-}
-
-_Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout under two names");
-
-EXPORT int fstat64(int fd, struct stat64 *st)
-{
-	int r;
-
-	WRAP_READY(fstat64);
-	r = real.fstat64(fd, st);
-	if (!r && may_be_file(fd))
-		device_file_stat(fd, (struct stat *)st);
-	return r;
-}
-
-/* What the kernel does not have a device's library may stand in for. */
-static bool stands_in(const char *path, struct stat *st)
-{
-	return errno == ENOENT && device_path_stat(path, st) == 0;
-}
-
-EXPORT int stat(const char *path, struct stat *st)
-{
-	int r;
-
-	WRAP_READY(stat);
-	r = real.stat(path, st);
-	return unlikely(r) && stands_in(path, st) ? 0 : r;
-}
-
-EXPORT int stat64(const char *path, struct stat64 *st)
-{
-	int r;
-
-	WRAP_READY(stat64);
-	r = real.stat64(path, st);
-	return unlikely(r) && stands_in(path, (struct stat *)st) ? 0 : r;
-}
-
-/* Nobody is kept from a device; there is nothing to be executed. */
-EXPORT int access(const char *path, int mode)
-{
-	struct stat st;
-	int r;
-
-	WRAP_READY(access);
-	r = real.access(path, mode);
-	if (likely(!r) || !stands_in(path, &st))
-		return r;
-	return (int)answer(mode & (S_ISDIR(st.st_mode) ? W_OK : X_OK) ? -EACCES : 0);
-}
-
 EXPORT int dup2(int from, int to)
 {
 	WRAP_READY(dup2);
