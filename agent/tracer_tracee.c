@@ -21,7 +21,8 @@
  *
  * Not made again: stops at system calls (PTRACE_SYSCALL), seized threads, group stops: strace. They are refused by name. Debug registers are.
  *
- * A traced process that is killed meanwhile is seen by its end, which is left for its tracer.
+ * A traced process that is killed meanwhile is seen by its end, which is left for its tracer. A tracer that is killed between ATTACH and the stop that it brings leaves a stopped thread behind, as whoever attaches does; before
+ * and after that it takes it along, if it has asked the kernel for that (PTRACE_O_EXITKILL).
  */
 #include <errno.h>
 #include <stddef.h>
@@ -294,7 +295,7 @@ static int attach(struct tracee *t)
 		if (r)
 			return (int)r;
 	} while (info.si_status != SIGSTOP && TRACE(PTRACE_CONT, t->tid, 0, info.si_status) >= 0);
-	TRACE(PTRACE_SETOPTIONS, t->tid, 0, PTRACE_O_TRACESYSGOOD);
+	TRACE(PTRACE_SETOPTIONS, t->tid, 0, PTRACE_O_TRACESYSGOOD | (t->note.options & PTRACE_O_EXITKILL)); /* we may die before it has all of them */
 	r = leave_handler(t);
 	for (size_t i = 0; i < ARRAY_SIZE(t->debug) && !r; i++)
 		if (t->debug[i])
