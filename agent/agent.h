@@ -213,6 +213,10 @@ const char *environment_begun(void);
 void environment_begun_again(void); /* any thread: another one may be reading it, and finds what was or what is */
 
 /* ---- limits.c ---- */
+/* wrap_parent.c: whose child the program is, for all that it knows. QUIESCE; before the threads go on; in the child of a fork */
+void parent_note(void);
+void parent_restarted(void);
+void parent_forked(void);
 void limits_note(void);	     /* QUIESCE */
 void limits_restarted(void); /* what wants those of `fermata restart` is done */
 

@@ -143,6 +143,7 @@ static void fork_child(void)
 	wrap_mqueue_forked();
 	wrap_ptrace_forked();
 	spent_forked();
+	parent_forked();
 	drop_link();
 	fork_plugins(offsetof(struct fermata_plugin, fork_child));
 	if (!agent.active)

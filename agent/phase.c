@@ -124,6 +124,7 @@ static int quiesce(void)
 		r = refuse_tiles();
 	limits_note();
 	spent_note();
+	parent_note();
 	if (!r)
 		r = advice_note();
 	if (!r)
@@ -217,6 +218,7 @@ static void restart_done(void)
 	moved_end();
 	limits_restarted();
 	spent_restarted();
+	parent_restarted();
 	advice_restarted();
 	exit_restarted();
 	records_free();
