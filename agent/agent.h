@@ -217,6 +217,8 @@ void environment_begun_again(void); /* any thread: another one may be reading it
 void parent_note(void);
 void parent_restarted(void);
 void parent_forked(void);
+void bound_note(void); /* wrap_bind.c: QUIESCE, and before the threads go on */
+void bound_restarted(void);
 void limits_note(void);	     /* QUIESCE */
 void limits_restarted(void); /* what wants those of `fermata restart` is done */
 

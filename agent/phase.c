@@ -125,6 +125,7 @@ static int quiesce(void)
 	limits_note();
 	spent_note();
 	parent_note();
+	bound_note();
 	if (!r)
 		r = advice_note();
 	if (!r)
@@ -219,6 +220,7 @@ static void restart_done(void)
 	limits_restarted();
 	spent_restarted();
 	parent_restarted();
+	bound_restarted();
 	advice_restarted();
 	exit_restarted();
 	records_free();

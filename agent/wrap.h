@@ -88,6 +88,7 @@
 	X(int, socket, (int, int, int))                                                                            \
 	X(int, socketpair, (int, int, int, int *))                                                                 \
 	X(int, accept4, (int, struct sockaddr *, socklen_t *, int))                                                \
+	X(int, bind, (int, const struct sockaddr *, socklen_t))                                                    \
 	X(int, listen, (int, int))                                                                                 \
 	X(int, pipe2, (int *, int))                                                                                \
 	X(int, epoll_create1, (int))                                                                               \

@@ -252,6 +252,9 @@ void fermata_mqueue_forget(const char *name);
 int fermata_mqueue_notify_noted(uint64_t ino, struct fermata_mqueue_notify *ret);
 void fermata_mqueue_notify_note(uint64_t ino, const struct fermata_mqueue_notify *what);
 
+/* 1: a unix socket was bound by a relative name, for all that is known, from another directory than the present one. */
+int fermata_bound_elsewhere(void);
+
 /* The program's process id; the same before and after a restart. */
 uint32_t fermata_pid(void);
 /* Counts the restarts that this process has been through; 0 in its first life. */

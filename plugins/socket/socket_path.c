@@ -2,7 +2,7 @@
 /*
  * The files of unix sockets that are bound to a path. The kernel has the name that was given to bind(2), and the file's number: a program may have taken the file away since, or given it another
  * name, as those do that bind to a name of their own and put the file in its place when they listen. A relative name that does not lead to the file may be one of another directory, from which
- * the program has gone since: nothing tells which, so that is refused. At a restart a socket is bound to the name again, under which others of the job connect; when all
+ * the program has gone since: that is refused. At a restart a socket is bound to the name again, under which others of the job connect; when all
  * connections are there, the file goes, or to where it was.
  *
  * Owns, in a restart, the list of the files that do.
@@ -82,9 +82,9 @@ int socket_path_note(const struct fermata_desc *d, struct socket_record *r, uint
 	there = is_socket(path, &st);
 	if (ino && !(there && (uint32_t)st.st_ino == ino) && other_name(path, is_file, &ino, now, sizeof(now)))
 		return note_moved(d, r, path, now);
-	if (path[0] != '/' && !(there && (!ino || (uint32_t)st.st_ino == ino)) && (r->kind == SOCKET_LISTENING || r->kind == SOCKET_FRESH))
-		return fermata_fail(-EOPNOTSUPP, "fd %d is a unix socket that was bound to %s, which is not in the present directory, and where it is nothing tells: let the program bind it by a "
-				    "path that begins with /, or not leave that directory", d->fd, path);
+	if (path[0] != '/' && !(there && (!ino || (uint32_t)st.st_ino == ino)) && (r->kind == SOCKET_LISTENING || r->kind == SOCKET_FRESH) && fermata_bound_elsewhere())
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a unix socket that was bound to %s, from another directory than the present one: let the program bind it by a path that begins with /, or "
+				    "not leave that directory", d->fd, path);
 	if (there) {
 		r->flags |= SOCKET_PATH_PRESENT;
 		r->mode = st.st_mode & 07777;

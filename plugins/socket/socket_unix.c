@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <string.h>
 
+#include "base/macro.h"
 #include "base/sys.h"
 #include "plugins/socket/socket.h"
 
@@ -109,6 +110,25 @@ static int without_inode(struct fermata_desc *d, struct socket_state *s)
 	return FERMATA_DRAINED;
 }
 
+/* Its other side is gone after a restart. */
+static void lose(struct socket_state *s)
+{
+	s->record.kind = SOCKET_ORPHAN;
+	s->record.flags |= SOCKET_END_OF_FILE | SOCKET_ERROR | SOCKET_EXTERNAL;
+	s->record.remote.length = 0; /* somebody else's name */
+}
+
+/* Of libc: SSSD, winbind, nscd, nslcd. Whoever has looked up a user may have a connection, which it knows nothing of: its library keeps it, and makes another when it is lost. */
+static bool is_name_service(const struct socket_name *n)
+{
+	static const char *const places[] = { "/var/lib/sss/pipes/", "/run/samba/winbindd/", "/var/run/samba/winbindd/", "/run/nscd/", "/var/run/nscd/", "/run/nslcd/", "/var/run/nslcd/" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++)
+		if (n->length > 2 + strlen(places[i]) && !memcmp(n->bytes + 2, places[i], strlen(places[i])))
+			return true;
+	return false;
+}
+
 static int find_peer(struct fermata_desc *d, struct socket_state *s)
 {
 	struct unix_key other = key_of(s->record.peer_ino);
@@ -122,6 +142,10 @@ static int find_peer(struct fermata_desc *d, struct socket_state *s)
 	found = socket_peer_resolve(false, &other, sizeof(other), &peer);
 	if (datagram)
 		return socket_datagram_peer(d, s, found ? &peer : NULL);
+	if (!found && is_name_service(&s->record.remote)) {
+		lose(s);
+		return FERMATA_DRAINED;
+	}
 	if (!found)
 		return FERMATA_FD_OUTSIDE;
 	socket_peer_found(d, s, &peer);
@@ -144,9 +168,7 @@ int socket_let_go(struct socket_state *s)
 {
 	if (fermata_option_external() == FERMATA_EXTERNAL_FAIL)
 		return 0;
-	s->record.kind = SOCKET_ORPHAN;
-	s->record.flags |= SOCKET_END_OF_FILE | SOCKET_ERROR | SOCKET_EXTERNAL;
-	s->record.remote.length = 0; /* somebody else's name */
+	lose(s);
 	return 1;
 }
 

@@ -66,6 +66,11 @@ int fermata_option_external(void)
 	return FERMATA_EXTERNAL_FAIL;
 }
 
+int fermata_bound_elsewhere(void)
+{
+	return 0;
+}
+
 int fermata_outputs_at_end(void)
 {
 	return 0;
