@@ -116,12 +116,20 @@ static void join_forked(void)
 	warn_alone(r);
 }
 
+/* A handler that forks may have interrupted a wrapper, or one of the device's calls: parent and child then leave it, each for itself. */
+static void forget_stop(void)
+{
+	fermata_thread.pending = fermata_thread.reserved = 0;
+	fermata_thread.depth--; /* fork_prepare's: there is nobody yet who could ask for a stop */
+	fermata_thread.device_depth &= ~DEVICE_THREAD;
+}
+
 static void fork_child(void)
 {
 	int r = dialled;
 
 	dialled = -EBADF;
-	memset(&fermata_thread, 0, sizeof(fermata_thread));
+	forget_stop();
 	agent.link_lock = (struct lock){ 0 };
 	libc_heap_unlock();
 	libc_probe_forget();
