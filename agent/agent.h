@@ -87,6 +87,7 @@ struct stop_thread {
 	_Atomic uint64_t state; /* epoch << 32 | enum stop_state */
 	struct image_thread record;
 	const void *fxsave; /* in its signal frame */
+	_Atomic bool put_off; /* it was in a region */
 	bool by_setxid; /* asked by SIGSETXID, too */
 	bool tiles;	/* it has used AMX */
 	/* the system call that the thread was in when it was asked to stop; number -1: none */
@@ -231,6 +232,9 @@ void pending_begin(void);    /* takes none, but plugins may (fermata_signals_tak
 int pending_give_back(void); /* what it has taken */
 uint64_t pending_mask(void); /* bit N - 1: signal N waits for the process */
 void pending_restart(uint32_t tid); /* in that thread; 0: the process, in the checkpoint thread */
+
+/* ---- itimers.c ---- */
+int itimers_record(struct image_timer t[3]); /* after pending_record */
 
 /* ---- names.c ---- */
 int names_send(void);	   /* what was published and asked in this phase */

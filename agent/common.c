@@ -56,19 +56,23 @@ int fermata_common_write(const char *name, const void *data, size_t len)
 	return r < 0 ? unwritable(path, r) : 0;
 }
 
+/* -errno; -ENOENT: there is none. */
+static int open_common(const char *name, char path[PATH_SIZE])
+{
+	common_path(path, name);
+	return agent.active ? raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0) : -ENOENT;
+}
+
 long fermata_common_read(const char *name, uint64_t offset, void *buf, size_t size)
 {
 	char path[PATH_SIZE];
-	long fd, r;
+	int fd = open_common(name, path);
+	long r;
 
-	if (!agent.active)
-		return 0;
-	common_path(path, name);
-	fd = raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0);
 	if (fd < 0)
 		return 0;
-	r = raw_pread((int)fd, buf, size, offset);
-	raw_close((int)fd);
+	r = raw_pread(fd, buf, size, offset);
+	raw_close(fd);
 	return r > 0 ? r : 0;
 }
 
@@ -87,15 +91,12 @@ static int map_file(int fd, const void **ret, size_t *ret_len)
 int fermata_common_map(const char *name, const void **ret, size_t *ret_len)
 {
 	char path[PATH_SIZE];
-	int fd, r;
+	int fd = open_common(name, path), r = fd;
 
-	if (!agent.active)
-		return 0;
-	common_path(path, name);
-	fd = raw_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0);
 	if (fd == -ENOENT)
 		return 0;
-	r = fd < 0 ? fd : map_file(fd, ret, ret_len);
+	if (fd >= 0)
+		r = map_file(fd, ret, ret_len);
 	if (fd >= 0)
 		raw_close(fd);
 	if (r < 0)

@@ -31,6 +31,7 @@ extern const char *gnu_get_libc_version(void);
 
 static struct {
 	struct image_process process;
+	struct image_timer timers[3];
 	struct image_cpu cpu;
 	struct image_host host;
 	struct image_sigaction signals[64];
@@ -68,19 +69,6 @@ static int read_mm(struct image_mm *mm)
 	return 0;
 }
 
-static void read_timers(struct image_timer *t)
-{
-	for (int which = 0; which < 3; which++) {
-		struct { long isec, iusec, vsec, vusec; } it = { 0 };
-
-		RAW2(SYS_getitimer, which, &it);
-		t[which].interval_us = (uint64_t)it.isec * 1000000u + (uint64_t)it.iusec;
-		t[which].value_us = (uint64_t)it.vsec * 1000000u + (uint64_t)it.vusec;
-		if (!t[which].value_us) /* its signal is pending, and the kernel arms it again when that is taken */
-			t[which].value_us = t[which].interval_us;
-	}
-}
-
 static void read_link(const char *path, char *to, size_t size)
 {
 	long n = RAW4(SYS_readlinkat, AT_FDCWD, path, to, size - 1);
@@ -113,7 +101,7 @@ static int read_process(struct image_process *p)
 	p->foreground = fd_note_terminal();
 	p->execute_only_key = advice_execute_only_key();
 	p->huge_at_end = 1; /* plugins/process/ */
-	read_timers(p->timers);
+	memcpy(p->timers, state.timers, sizeof(p->timers));
 	read_link("/proc/thread-self/exe", p->exe, sizeof(p->exe));
 	read_link("/proc/thread-self/cwd", p->cwd, sizeof(p->cwd));
 	raw_read_file("/proc/self/task/self/comm", p->comm, sizeof(p->comm));
@@ -299,6 +287,8 @@ static int dump_records(void)
 {
 	int r = pending_record(), back;
 
+	if (!r)
+		r = itimers_record(state.timers);
 	if (!r)
 		r = records_dump();
 	back = pending_give_back();

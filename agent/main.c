@@ -21,6 +21,7 @@
 #include <sys/prctl.h>
 
 #include "agent/device.h"
+#include "agent/kept.h"
 #include "agent/libc.h"
 #include "agent/plugins.h"
 #include "agent/tracer.h"
@@ -55,7 +56,7 @@ static int dial(void)
 
 static void fork_prepare(void)
 {
-	fermata_enter();
+	fermata_enter_open();
 	fork_plugins(offsetof(struct fermata_plugin, fork_prepare));
 	device_lock();
 	dialled = agent.active ? dial() : -EBADF;
@@ -116,20 +117,14 @@ static void join_forked(void)
 	warn_alone(r);
 }
 
-/* A handler that forks may have interrupted a wrapper, or one of the device's calls: parent and child then leave it, each for itself. */
-static void forget_stop(void)
-{
-	fermata_thread.pending = fermata_thread.reserved = 0;
-	fermata_thread.depth--; /* fork_prepare's: there is nobody yet who could ask for a stop */
-	fermata_thread.device_depth &= ~DEVICE_THREAD;
-}
-
 static void fork_child(void)
 {
 	int r = dialled;
 
 	dialled = -EBADF;
-	forget_stop();
+	fermata_thread.pending = 0; /* there is nobody yet who could ask for a stop */
+	fermata_thread.device_depth &= ~DEVICE_THREAD;
+	fermata_leave(); /* what a handler that forks has interrupted parent and child end each for itself */
 	agent.link_lock = (struct lock){ 0 };
 	libc_heap_unlock();
 	libc_probe_forget();
@@ -140,18 +135,7 @@ static void fork_child(void)
 	agent.registered = false;
 	agent.member = UINT32_MAX;
 	fdpass_job(agent.jobdir, (int)agent.pid);
-	stop_forked();
-	traced_forked();
-	exit_forked();
-	begun_forked();
-	phase_forked();
-	wrap_timer_forked();
-	wrap_inotify_forked();
-	wrap_undo_forked();
-	wrap_mqueue_forked();
-	wrap_ptrace_forked();
-	spent_forked();
-	parent_forked();
+	kept_forked();
 	drop_link();
 	fork_plugins(offsetof(struct fermata_plugin, fork_child));
 	if (!agent.active)

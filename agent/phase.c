@@ -25,6 +25,7 @@
 #include "agent/device.h"
 #include "agent/fd.h"
 #include "agent/inodes.h"
+#include "agent/kept.h"
 #include "agent/memory.h"
 #include "agent/plugins.h"
 #include "agent/sysv.h"
@@ -122,10 +123,7 @@ static int quiesce(void)
 
 	if (!r)
 		r = refuse_tiles();
-	limits_note();
-	spent_note();
-	parent_note();
-	bound_note();
+	kept_note();
 	if (!r)
 		r = advice_note();
 	if (!r)
@@ -217,12 +215,8 @@ static void restart_done(void)
 			(*p)->restarted();
 	sysv_end();
 	moved_end();
-	limits_restarted();
-	spent_restarted();
-	parent_restarted();
-	bound_restarted();
+	kept_restarted();
 	advice_restarted();
-	exit_restarted();
 	records_free();
 	names_clear();
 	agent.drop_rights = agent.own_credentials = agent.restart.caps;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Stopping and releasing the program's threads. Owns our signal, and the epoch of the stop in force. (The threads' slots: stop_table.c; where they sleep: stop_lend.c.)
+ * Stopping and releasing the program's threads. Owns our signal, and the epoch of the stop in force. (The threads' slots: stop_table.c; who asks them, and how often: stop_attempt.c; where they sleep: stop_lend.c.)
  *
  * The watch thread queues our signal to each thread with the number of its slot and of this stop (epoch) as the value. The handler
  * runs with all signals blocked, libc's own too, and does one of five things:
  *
  *   - it is not the watch thread's but a tracer's: the thread stands, and takes what follows by itself (traced.c); or a message queue's: it is handed on (call_thread.c);
  *   - the epoch is not the present one (a late signal of an attempt that was given up): return, the interrupted call goes on;
- *   - the thread is between fermata_enter and fermata_leave: note the value, return; leave sends it again to itself;
+ *   - the thread is in a region (fermata/region.h): note the value, return; leave sends it again to itself, and we, after a while: it may have jumped out where that cannot be seen yet;
  *   - the thread is in the vdso (vdso.c), or about to note what it has done (arch/x86_64/semop.h): ASKED -> AGAIN, return; it is asked again when that is seen;
  *   - else: take the slot (ASKED -> ENTERED; late, too, if it is another epoch's by now), note what the kernel knows of the thread,
  *     arch_context_save, say STOPPED, wait until another epoch is in force. What is needed after the wait lies on the thread's own stack: the next stop may have begun by then.
@@ -17,21 +17,6 @@
  *
  * A stopped thread lends itself (stop_lend.c). It goes back to sleep, and before memory is written stop_await_asleep() looks that each thread of ours sleeps: a word that changed
  * between its summing and its writing, though it be dead stack, would make the image a damaged one.
- *
- * Why none escapes. A thread can be made only by a thread that runs; the table is read again until one whole pass over
- * /proc/self/task finds nobody who is not stopped; a thread that is being made inherits a mask with all signals blocked
- * from pthread_create and takes the signal as soon as it opens it. A thread that exits meanwhile disappears from the
- * directory, or shows as a zombie (a leader whose process lives on).
- *
- * A thread that has blocked all signals (libc does so while a thread ends) may wait for a lock of libc whose holder stands
- * stopped. So an attempt that does not come to its end soon is given up: slots still ASKED become GONE, those ENTERED are
- * waited for (nothing blocks in between), everybody is let go for a moment, and the next attempt, with another epoch, waits twice as
- * long. Nobody writes to a slot of an attempt that is over. So is one in which a stopped thread holds a lock that a restart may need (libc_state.c).
- *
- * A thread that is still ASKED after a while, and blocks our signal but not libc's SIGSETXID, is asked by that (stop_setxid.c).
- *
- * Threads of a device's library are passed over (device_thread.c). One that is being made may be asked before it is known as such; it blocks
- * our signal, and its slot becomes GONE.
  *
  * After a restart every thread comes back from arch_context_save with 1, is counted in stop.arrived (the agent then
  * unmaps the restorer, where no thread can be any more), and waits for the same.
@@ -46,6 +31,8 @@
 #include "agent/call_thread.h"
 #include "agent/device.h"
 #include "agent/libc.h"
+#include "agent/region.h"
+#include "agent/stop_attempt.h"
 #include "agent/stop_lend.h"
 #include "agent/stop_setxid.h"
 #include "agent/stop_table.h"
@@ -53,16 +40,10 @@
 #include "agent/wrap.h"
 #include "base/fault.h"
 
-#define FIRST_PATIENCE_NS 100000000ull
-#define LAST_PATIENCE_NS 12800000000ull
-
 static struct {
 	_Atomic uint32_t in_force; /* epoch of the stop in force; 0: none */
 	_Atomic uint32_t events;  /* answers of threads; futex of the watch thread */
 	_Atomic uint32_t arrived; /* after a restart */
-	uint32_t epoch;
-	bool no_signals;	  /* in this attempt: the user has as many in queues as the limit lets be */
-	int deep;		  /* a thread that is held where it cannot be stopped (traced.c) */
 } stop;
 
 static void wake(_Atomic uint32_t *word)
@@ -136,9 +117,11 @@ static void handler(int sig, siginfo_t *info, void *context)
 		call_continue(context, &stay.note, false);
 		return;
 	}
-	if (fermata_thread.depth) {
-		fermata_thread.reserved = epoch;
+	if (region_holds(context)) {
+		fermata_thread.epoch = epoch;
 		fermata_thread.pending = slot + 1;
+		atomic_store(&stop_slot_at(slot)->put_off, true);
+		call_continue(context, &stay.note, false);
 		return;
 	}
 	t = stop_slot_at(slot);
@@ -153,7 +136,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	call_continue(context, &stay.note, stay.restarted);
 }
 
-static int ask(int tid, uint32_t slot, uint32_t epoch, int sig)
+int stop_ask(int tid, uint32_t slot, uint32_t epoch, int sig)
 {
 	siginfo_t info;
 
@@ -167,171 +150,28 @@ static int ask(int tid, uint32_t slot, uint32_t epoch, int sig)
 /* The slow path of fermata_leave: the stop that was put off comes now. */
 void fermata_stop_here(void)
 {
-	uint32_t slot = fermata_thread.pending - 1, epoch = fermata_thread.reserved;
+	uint32_t slot = fermata_thread.pending - 1, epoch = fermata_thread.epoch;
 	int tid = raw_gettid();
 
 	fermata_thread.pending = 0;
 	if (epoch_in_force() == epoch)
-		ask(tid, slot, epoch, stop_slot_at(slot)->by_setxid ? LIBC_SIGNAL_SETXID : agent.signal);
+		stop_ask(tid, slot, epoch, stop_slot_at(slot)->by_setxid ? LIBC_SIGNAL_SETXID : agent.signal);
 }
 
-struct pass {
-	bool quiet; /* nobody has answered for a while */
-	uint32_t asked, waiting;
-	int error;
-};
-
-static int ask_slot(struct pass *pass, struct stop_thread *t, uint32_t slot)
+void stop_begin(uint32_t epoch)
 {
-	int r;
-
-	t->by_setxid = false;
-	stop_slot_set(t, STOP_ASKED);
-	call_note(t);
-	r = ask(t->tid, slot, stop.epoch, agent.signal);
-	stop.no_signals |= r == -EAGAIN;
-	if (r == -ESRCH)
-		stop_slot_set(t, STOP_GONE);
-	else if (r < 0)
-		return pass->error = r;
-	else
-		pass->asked++;
-	return 0;
-}
-
-/* It has not come to its end yet. */
-static int pass_waiting(struct pass *pass, struct stop_thread *t, uint32_t slot, enum stop_state state)
-{
-	if (stop_is_zombie(t->tid)) {
-		stop_slot_set(t, STOP_GONE);
-		return 0;
-	}
-	pass->waiting++;
-	if (!pass->quiet || state != STOP_ASKED || t->by_setxid || !stop_setxid_needed(t->tid))
-		return 0;
-	t->by_setxid = true;
-	if ((pass->error = stop_setxid_take()) == 0)
-		ask(t->tid, slot, stop.epoch, LIBC_SIGNAL_SETXID); /* it may have ended: the next pass sees it */
-	return pass->error;
-}
-
-/* One entry of /proc/self/task. */
-static int pass_task(const char *name, void *arg)
-{
-	struct pass *pass = arg;
-	struct stop_thread *t;
-	uint32_t slot;
-	int tid = 0;
-
-	while (*name >= '0' && *name <= '9')
-		tid = tid * 10 + *name++ - '0';
-	if (tid == agent.watch_tid || tid == libc_probe_tid())
-		return 0;
-	t = stop_slot_find(tid, &slot);
-	if (device_owns_thread(tid)) {
-		if (t)
-			stop_slot_set(t, STOP_GONE);
-		return 0;
-	}
-	if (t) {
-		enum stop_state state = stop_slot_state(t);
-
-		if (state == STOP_AGAIN)
-			return ask_slot(pass, t, slot);
-		return state == STOP_ASKED || state == STOP_ENTERED ? pass_waiting(pass, t, slot, state) : 0;
-	}
-	if (stop_is_zombie(tid))
-		return 0;
-	t = stop_slot_new(tid, stop.epoch, &slot);
-	if (!t)
-		return pass->error = -ENOMEM;
-	return ask_slot(pass, t, slot);
-}
-
-/* Of the last attempt. Where it has come to the locks of libc, all threads stood. */
-static void name_the_missing(void)
-{
-	struct stop_thread *t;
-	int found = 0;
-
-	if (stop.no_signals)
-		found = fermata_fail(-EAGAIN, "no signal can be queued to the threads of process %u: raise the limit of pending signals (ulimit -i)", agent.pid);
-	for (uint32_t i = 0; !found && (t = stop_thread_at(i)); i++)
-		if (stop_slot_state(t) == STOP_ASKED)
-			found = fermata_fail(-ETIMEDOUT, "thread %d does not stop: it sleeps in the kernel and takes no signal", t->tid);
-	if (!found)
-		libc_name_the_cause();
-}
-
-/* 0 when all stand, -EAGAIN when @limit has passed. */
-static int attempt(uint64_t limit)
-{
-	struct timespec nap = { 0, 2000000 };
-	bool quiet = false;
-
-	stop.epoch = stop.epoch + 1 < TRACER_HOLD ? stop.epoch + 1 : 1;
-	stop_table_clear();
-	stop.no_signals = false;
 	stop.events = stop.arrived = 0;
-	atomic_store(&stop.in_force, stop.epoch);
-	for (;;) {
-		uint32_t seen = atomic_load(&stop.events);
-		struct pass pass = { .quiet = quiet };
-		int r = raw_dir_each("/proc/self/task", pass_task, &pass);
-
-		if (r < 0)
-			return r;
-		if (!pass.asked && !pass.waiting)
-			return libc_probe() ? 0 : -EAGAIN;
-		stop.deep = traced_deep();
-		if (stop.deep)
-			return -EBUSY;
-		if (raw_now_ns() > limit)
-			return -EAGAIN;
-		quiet = raw_futex((uint32_t *)&stop.events, FUTEX_WAIT_PRIVATE, seen, &nap, 0) == -ETIMEDOUT;
-	}
+	atomic_store(&stop.in_force, epoch);
 }
 
-/* After this no handler writes to a slot. */
-static void give_up(void)
+uint32_t stop_events(void)
 {
-	struct stop_thread *t;
-
-	libc_probe_release();
-	for (uint32_t i = 0; (t = stop_thread_at(i)); i++) {
-		stop_slot_move(t, stop.epoch, STOP_ASKED, STOP_GONE);
-		while (stop_slot_state(t) == STOP_ENTERED)
-			RAW0(SYS_sched_yield);
-	}
-	stop_release();
+	return atomic_load(&stop.events);
 }
 
-int stop_all(uint32_t timeout_ms)
+bool stop_events_await(uint32_t seen, const struct timespec *limit)
 {
-	uint64_t now = raw_now_ns(), limit = now + (uint64_t)timeout_ms * 1000000u, patience = FIRST_PATIENCE_NS;
-	struct timespec breath = { 0, 1000000 };
-	int r;
-
-	agent.drop_rights = false;
-	libc_probe_begin();
-	for (;; patience += patience < LAST_PATIENCE_NS ? patience : 0) {
-		r = attempt(now + patience < limit ? now + patience : limit);
-		if (!r)
-			return 0;
-		now = raw_now_ns();
-		if (r != -EAGAIN || now > limit)
-			break;
-		give_up();
-		RAW2(SYS_nanosleep, &breath, NULL);
-		libc_probe_again();
-		now = raw_now_ns();
-	}
-	if (r == -EAGAIN)
-		name_the_missing();
-	if (r == -EBUSY)
-		r = fermata_fail(-EBUSY, "thread %d, which is traced, stands where it cannot be stopped, inside of a call", stop.deep);
-	give_up();
-	return r == -EAGAIN ? -ETIMEDOUT : r == -EBUSY ? -EAGAIN : r;
+	return raw_futex((uint32_t *)&stop.events, FUTEX_WAIT_PRIVATE, seen, limit, 0) != -ETIMEDOUT;
 }
 
 int stop_lend(int tid, int (*fn)(void *), void *arg)

@@ -25,6 +25,7 @@
 #include "agent/agent.h"
 #include "agent/arch/x86_64/semop.h"
 #include "agent/call_thread.h"
+#include "agent/region.h"
 #include "agent/tracer.h"
 #include "base/begun.h"
 
@@ -192,7 +193,7 @@ static bool take(siginfo_t *ret)
 
 static bool is_deep(const ucontext_t *frame)
 {
-	return fermata_thread.depth || vdso_holds((uint64_t)frame->uc_mcontext.gregs[REG_RIP]) || arch_semop_is_done(frame);
+	return region_holds(frame) || vdso_holds((uint64_t)frame->uc_mcontext.gregs[REG_RIP]) || arch_semop_is_done(frame);
 }
 
 static void hold(siginfo_t *info, ucontext_t *frame)

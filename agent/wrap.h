@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stddef.h>
@@ -122,6 +123,11 @@
 	X(int, pthread_join, (pthread_t, void **))                                                                 \
 	X(int, pthread_detach, (pthread_t))                                                                        \
 	X(void, pthread_exit, (void *))                                                                            \
+	/* out of a handler (region.c) */                                                                           \
+	X(void, longjmp, (struct __jmp_buf_tag *, int))                                                            \
+	X(void, _longjmp, (struct __jmp_buf_tag *, int))                                                           \
+	X(void, siglongjmp, (struct __jmp_buf_tag *, int))                                                         \
+	X(void, __longjmp_chk, (struct __jmp_buf_tag *, int))                                                      \
 	/* a debugger and what it debugs (wrap_ptrace.c) */                                                         \
 	X(long, ptrace, (enum __ptrace_request, ...))                                                              \
 	/* how children end (wrap_child.c) */                                                                      \

@@ -102,7 +102,7 @@ static void exec_begin(struct exec_state *s)
 	s->member = agent.active && raw_getpid() == (int)agent.pid && agent.link.fd >= 0;
 	if (!s->member)
 		return;
-	fermata_enter();
+	fermata_enter_open();
 	raw_sigprocmask(SIG_BLOCK, &ours, &s->mask);
 	lock_acquire(&agent.link_lock);
 	if (!agent.active) { /* a fork's child that could not join */

@@ -23,6 +23,8 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include "fermata/region.h"
+
 #define FERMATA_PLUGIN_API 1
 
 struct fermata_sink; /* where a record is written to */
@@ -272,56 +274,6 @@ struct begun;
 const struct begun *fermata_begun(void);
 /* What `launch --rdma` said: "auto", "system" or "soft". */
 const char *fermata_option_rdma(void);
-
-/*
- * No checkpoint between enter and leave: a thread that is asked to stop there goes on until it leaves. Nests; costs two adds on a
- * thread-local word; never block inside (no wait for another thread, no blocking read).
- * Device calls: descriptors and mappings made between device_enter and device_leave belong to the device: they are not saved
- * and not restored. device_enter implies enter.
- */
-struct fermata_thread_state {
-	uint32_t depth;	       /* enter/leave nesting */
-	uint32_t pending;      /* a stop was asked for meanwhile */
-	uint32_t device_depth; /* inside the device's library */
-	uint32_t reserved;
-	uint64_t deadline_ns;  /* of the relative time-out of the blocking call under way; 0: none (agent/) */
-};
-extern __thread struct fermata_thread_state fermata_thread __attribute__((tls_model("initial-exec")));
-
-void fermata_stop_here(void); /* the slow path of leave: a stop was asked for */
-
-static inline void fermata_enter(void)
-{
-	fermata_thread.depth++;
-	__asm__ volatile("" ::: "memory");
-}
-
-static inline void fermata_leave(void)
-{
-	__asm__ volatile("" ::: "memory");
-	fermata_thread.depth--;
-	__asm__ volatile("" ::: "memory"); /* our signal may come right here: it stops the thread, or has set pending before */
-	if (__builtin_expect(fermata_thread.pending != 0, 0) && fermata_thread.depth == 0)
-		fermata_stop_here();
-}
-
-static inline void fermata_device_enter(void)
-{
-	fermata_enter();
-	fermata_thread.device_depth++;
-}
-
-static inline void fermata_device_leave(void)
-{
-	fermata_thread.device_depth--;
-	fermata_leave();
-}
-
-/* 1 when the calling thread is inside the device's library: its calls back into us pass straight through. */
-static inline int fermata_in_device(void)
-{
-	return fermata_thread.device_depth != 0;
-}
 
 /*
  * Gives the device descriptor @fd (made inside a device call) the number @want, closing what is there, and keeps it

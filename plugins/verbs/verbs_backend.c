@@ -77,7 +77,8 @@ static int want_cm_of_kernel(void)
 
 static void device_enter(void)
 {
-	fermata_device_enter();
+	fermata_enter_open();
+	fermata_thread.device_depth++;
 }
 
 static void device_leave(void)
