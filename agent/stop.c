@@ -179,17 +179,18 @@ int stop_lend(int tid, int (*fn)(void *), void *arg)
 	return lend_run(tid, fn, arg);
 }
 
+/* The watch thread last: the one that has lent itself for it wakes it, and goes to sleep after that. What it does then, in memory, has an end before it sleeps again. */
 void stop_await_asleep(void)
 {
 	int probe = libc_probe_tid(); /* it may wait for a lock whose holder stands; then it holds none */
 	struct stop_thread *t;
 
-	stop_await_one(agent.watch_tid);
-	if (probe)
-		stop_await_one(probe);
 	for (uint32_t i = 0; (t = stop_thread_at(i)); i++)
 		if (stop_slot_state(t) == STOP_STOPPED)
 			stop_await_one(t->tid);
+	if (probe)
+		stop_await_one(probe);
+	stop_await_one(agent.watch_tid);
 }
 
 void stop_release(void)

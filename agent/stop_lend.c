@@ -14,10 +14,13 @@
 
 #include <linux/futex.h>
 
+#include "base/fault.h"
 #include "base/lock.h"
+#include "base/macro.h"
 #include "base/sys.h"
 
 #define LENT_PENDING 1
+#define HELD_UP_NS 400000000u
 
 static struct {
 	struct lock lock; /* of those who ask for loans */
@@ -26,9 +29,17 @@ static struct {
 	uint32_t number;
 	_Atomic uint64_t ticket; /* number << 32 | tid (0: any) of a loan that waits; 0: none does */
 	_Atomic int32_t lent;	 /* LENT_PENDING, or what @fn has answered */
+	int hold_up;		 /* for a test */
 } loan;
 
 static _Atomic uint32_t turn;
+
+/* For a test: as if others had the processor for a while. */
+static void hold_up(void)
+{
+	for (uint64_t until = raw_now_ns() + HELD_UP_NS; raw_now_ns() < until;)
+		RAW0(SYS_sched_yield);
+}
 
 /* Whether there was one, which this thread or another has taken. */
 static bool serve(void)
@@ -40,7 +51,10 @@ static bool serve(void)
 		return false;
 	if (!atomic_compare_exchange_strong(&loan.ticket, &ticket, 0))
 		return true;
+	loan.hold_up = fault_point(FAULT_AGENT_LENT);
 	atomic_store(&loan.lent, loan.fn(loan.arg));
+	if (unlikely(loan.hold_up))
+		hold_up();
 	raw_futex((uint32_t *)&loan.lent, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
 	return true;
 }
@@ -80,6 +94,8 @@ int lend_run(int tid, int (*fn)(void *), void *arg)
 	while (atomic_load(&loan.lent) == LENT_PENDING)
 		raw_futex((uint32_t *)&loan.lent, FUTEX_WAIT_PRIVATE, LENT_PENDING, NULL, 0);
 	r = atomic_load(&loan.lent);
+	if (unlikely(loan.hold_up))
+		hold_up();
 	lock_release(&loan.lock);
 	return r;
 }

@@ -31,6 +31,7 @@
 	X(COORDINATOR_BEFORE_PRUNE, "coordinator-before-prune")       \
 	X(COORDINATOR_IN_PRUNE, "coordinator-in-prune")               \
 	X(AGENT_IN_HANDLER, "agent-in-handler")                       \
+	X(AGENT_LENT, "agent-lent")                                   \
 	X(IMAGE_IN_WRITE, "image-in-write")                           \
 	X(IMAGE_BEFORE_SYNC, "image-before-sync")                     \
 	X(TIMER_IDS_ASKED, "timer-ids-asked")                         \

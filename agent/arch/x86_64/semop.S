@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * long arch_semop(int id, struct sembuf *ops, size_t n, const struct timespec *timeout): semtimedop, and behind it the thread is in fermata_enter. Between the
+ * long arch_semop(int id, struct sembuf *ops, size_t n, const struct timespec *timeout): semtimedop, and behind it the thread is in a region, as by fermata_enter_open. Between the
  * two there is one instruction, arch_semop_done.
  */
 	.text
