@@ -92,9 +92,6 @@ static int take(const struct fermata_desc *d, const char *line)
 	if (l.kind == KIND_OFD && strcmp(kind, "OFDLCK"))
 		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) holds a lock of the kind %s, which is not supported: give it back before the checkpoint",
 				    d->fd, d->link, kind);
-	if (!d->st.st_nlink)
-		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) holds a lock on a file that has been deleted, which is not supported yet: unlock it "
-				    "before the checkpoint", d->fd, d->link);
 	word(&line, w, sizeof(w));
 	l.exclusive = !strcmp(word(&line, w, sizeof(w)), "WRITE");
 	word(&line, w, sizeof(w));

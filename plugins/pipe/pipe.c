@@ -11,8 +11,7 @@
  *   REFILL     the maker writes the content through an end opened for that, and closes it
  *
  * so at no time does anybody hold an end that the program had closed, once REFILL is over: end of file and EPIPE come
- * as they would have. The content is read by tee(2) into a scratch pipe: the bytes stay where they are, a checkpoint
- * that fails has touched nothing. Content that nobody can read any more (no read end left) is dropped.
+ * as they would have. Content (pipe_content.c) that nobody can read any more (no read end left) is dropped.
  *
  * An end whose other side is open (no POLLHUP or POLLERR) but not in the job leads outside: FERMATA_FD_OUTSIDE. A named
  * pipe is taken to be the job's own: a reader that never had a writer looks no different.
@@ -24,7 +23,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include "base/fdpass.h"
@@ -120,39 +118,19 @@ static int pipe_fd_drain(struct fermata_desc *d, unsigned int round)
 	return FERMATA_DRAINED;
 }
 
-/* Copies the @n bytes in the pipe whose read end is @from; they stay in it. */
-static int copy_content(int from, long capacity, char *buf, size_t n)
+static int dump_content(struct fermata_desc *d, struct pipe_record *record, struct pipe_content *content)
 {
-	int scratch[2], r = (int)RAW2(SYS_pipe2, scratch, O_CLOEXEC | O_NONBLOCK);
-	long got;
+	int from = pipe_open_end(fermata_pid(), d->fd, O_RDONLY, PIPE_WAITS), r = from;
 
-	if (r < 0)
-		return r;
-	r = raw_fcntl(scratch[1], F_SETPIPE_SZ, capacity);
-	if (r >= 0) {
-		got = RAW4(SYS_tee, from, scratch[1], n, 2 /* SPLICE_F_NONBLOCK */);
-		r = got < 0 ? (int)got : (size_t)got < n ? -ENOSPC : raw_read_all(scratch[0], buf, n);
-	}
-	raw_close(scratch[0]);
-	raw_close(scratch[1]);
-	return r < 0 ? r : 0;
-}
-
-static int dump_content(struct fermata_desc *d, struct pipe_record *record, char **ret_content)
-{
-	int from = pipe_open_end(fermata_pid(), d->fd, O_RDONLY, PIPE_WAITS), n = 0, r = from;
-
-	*ret_content = NULL;
-	if (from >= 0)
-		r = raw_ioctl(from, FIONREAD, &n);
-	if (r >= 0 && n) {
-		*ret_content = fermata_alloc((size_t)n);
-		r = *ret_content ? copy_content(from, record->capacity, *ret_content, (size_t)n) : -ENOMEM;
-	}
-	if (from >= 0)
+	if (from >= 0) {
+		r = pipe_content_read(from, record->capacity, content);
 		raw_close(from);
-	record->length = (uint32_t)n;
-	return r < 0 ? fermata_fail(r, "the %d bytes in fd %d (%s) cannot be copied (errno %d)", n, d->fd, d->link, -r) : 0;
+	}
+	record->length = content->length;
+	record->packets = content->packets;
+	if (r == -EOPNOTSUPP)
+		return fermata_fail(r, "fd %d (%s) is a pipe with both packets (O_DIRECT) and bytes in it, whose bounds cannot be told: let it be read before the checkpoint", d->fd, d->link);
+	return r < 0 ? fermata_fail(r, "the %u bytes in fd %d (%s) cannot be copied (errno %d)", content->length, d->fd, d->link, -r) : 0;
 }
 
 static uint32_t flags_of(const struct fermata_desc *d)
@@ -174,22 +152,21 @@ static int pipe_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 		.version = PIPE_RECORD_VERSION, .access = d->status & O_ACCMODE, .maker_pid = s->maker.pid, .maker_fd = s->maker.fd, .flags = flags_of(d),
 	};
 	long capacity = raw_fcntl(d->fd, F_GETPIPE_SZ, 0);
-	char *content = NULL;
+	struct pipe_content content = { 0 };
 	int r = 0;
 
 	if (capacity < 0)
 		return fermata_fail((int)capacity, "fd %d (%s) does not tell its size", d->fd, d->link);
-	if (d->status & O_DIRECT)
-		return fermata_fail(-EOPNOTSUPP, "fd %d (%s) is a pipe of packets (O_DIRECT), which is not supported yet: "
-				    "close it before the checkpoint", d->fd, d->link);
 	record.capacity = (uint32_t)capacity;
 	if (s->maker.pid == fermata_pid() && s->maker.fd == d->fd && s->has_reader)
 		r = dump_content(d, &record, &content);
 	if (!r)
 		r = fermata_sink_write(sink, &record, sizeof(record));
+	if (!r && record.packets)
+		r = fermata_sink_write(sink, content.sizes, record.packets * sizeof(*content.sizes));
 	if (!r && record.length)
-		r = fermata_sink_write(sink, content, record.length);
-	fermata_free(content);
+		r = fermata_sink_write(sink, content.bytes, record.length);
+	pipe_content_free(&content);
 	return r;
 }
 
@@ -198,12 +175,22 @@ static int is_maker(const struct fermata_desc *d, const struct pipe_record *r)
 	return r->maker_pid == fermata_pid() && r->maker_fd == d->fd;
 }
 
+static int are_whole(const struct pipe_record *r)
+{
+	const uint32_t *sizes = (const uint32_t *)(r + 1);
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < r->packets; i++)
+		sum += sizes[i];
+	return !r->packets || sum == r->length;
+}
+
 static int pipe_fd_restore(struct fermata_desc *d, const void *record, size_t len)
 {
 	const struct pipe_record *r = record;
 
-	if (len < sizeof(*r) || len - sizeof(*r) < r->length)
-		return fermata_fail(-EBADMSG, "fd %d: the record of its pipe is cut", d->fd);
+	if (len < sizeof(*r) || r->version != PIPE_RECORD_VERSION || len - sizeof(*r) < r->length + (uint64_t)r->packets * sizeof(uint32_t) || !are_whole(r))
+		return fermata_fail(-EBADMSG, "fd %d: the record of its pipe is damaged or of another version", d->fd);
 	return is_maker(d, r) ? pipe_make(d, r) : FERMATA_FD_LATER;
 }
 
@@ -222,8 +209,7 @@ static int pipe_fd_reconnect(struct fermata_desc *d, const void *record, size_t 
 static int pipe_fd_refill(struct fermata_desc *d, const void *record, size_t len)
 {
 	const struct pipe_record *r = record;
-	long n;
-	int to;
+	int to, err;
 
 	(void)len;
 	if (!r->length)
@@ -231,12 +217,9 @@ static int pipe_fd_refill(struct fermata_desc *d, const void *record, size_t len
 	to = pipe_open_end(fermata_pid(), d->fd, O_WRONLY | O_NONBLOCK, 0);
 	if (to < 0)
 		return fermata_fail(to, "fd %d: its pipe cannot be opened for writing (errno %d)", d->fd, -to);
-	n = raw_write(to, r + 1, r->length);
+	err = pipe_content_write(to, r);
 	raw_close(to);
-	if (n != (long)r->length)
-		return fermata_fail(n < 0 ? (int)n : -ENOSPC, "fd %d: only %ld of %u bytes go back into its pipe", d->fd, n,
-				    r->length);
-	return 0;
+	return err ? fermata_fail(err, "fd %d: the %u bytes that were in its pipe do not go back (errno %d)", d->fd, r->length, -err) : 0;
 }
 
 extern const struct fermata_plugin plugin_pipe;

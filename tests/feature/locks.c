@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * File locks of the three kinds, seen from another process that may not have them; one that is handed to and fro between two processes, each of
- * which waits for it. A child tries the locks of its parent through descriptions of its own.
+ * which waits for it. A child tries the locks of its parent through descriptions of its own; so it does with a file whose name is gone, and one that never had any.
  */
 #include "feature.h"
 
@@ -44,6 +44,35 @@ static void refused(int result)
 	CHECK(result == -1 && (errno == EAGAIN || errno == EACCES));
 }
 
+/* Two files without a name: locks of the three kinds, and for each another description, which the child has. */
+static int nameless[2], others[2];
+
+static void lock_nameless(void)
+{
+	char path[32];
+
+	CHECK((nameless[1] = memfd_create("locks", 0)) >= 0);
+	nameless[0] = open_it("deleted");
+	CHECK(unlink("deleted") == 0);
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", nameless[i]);
+		CHECK((others[i] = open(path, O_RDWR)) >= 0);
+		CHECK(lock(nameless[i], F_SETLK, F_WRLCK, 10, 20) == 0 && lock(nameless[i], F_OFD_SETLK, F_WRLCK, 100, 20) == 0 && flock(nameless[i], LOCK_EX) == 0);
+	}
+}
+
+static void try_nameless(pid_t parent)
+{
+	for (int i = 0; i < 2; i++) {
+		struct flock f = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 50 };
+
+		CHECK(fcntl(others[i], F_GETLK, &f) == 0 && f.l_type == F_WRLCK && f.l_pid == parent && f.l_start == 10 && f.l_len == 20);
+		f = (struct flock){ .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 90, .l_len = 50 };
+		CHECK(fcntl(others[i], F_OFD_GETLK, &f) == 0 && f.l_type == F_WRLCK && f.l_pid == -1 && f.l_start == 100 && f.l_len == 20);
+		refused(flock(others[i], LOCK_SH | LOCK_NB));
+	}
+}
+
 static void child_main(pid_t parent)
 {
 	int posix = open_it("posix"), ofd = open_it("ofd"), whole = open_it("whole"), shared = open_it("shared");
@@ -57,6 +86,7 @@ static void child_main(pid_t parent)
 		refused(lock(ofd, F_OFD_SETLK, F_WRLCK, 0, 0));
 		refused(flock(whole, LOCK_SH | LOCK_NB));
 		refused(flock(shared, LOCK_EX | LOCK_NB));
+		try_nameless(parent);
 		turn(1, posix);
 	} while (!feature_finished());
 	_exit(0);
@@ -72,9 +102,10 @@ int main(void)
 	CHECK(lock(posix, F_SETLK, F_WRLCK, 10, 20) == 0 && lock(posix, F_SETLK, F_RDLCK, 500, 100) == 0);
 	CHECK(lock(ofd, F_OFD_SETLK, F_WRLCK, 0, 0) == 0);
 	CHECK(flock(whole, LOCK_EX) == 0 && flock(shared, LOCK_SH) == 0);
+	lock_nameless();
 	CHECK((child = fork()) >= 0);
 	if (child == 0) {
-		CHECK(close(ofd) == 0 && close(whole) == 0 && close(shared) == 0);
+		CHECK(close(ofd) == 0 && close(whole) == 0 && close(shared) == 0 && close(nameless[0]) == 0 && close(nameless[1]) == 0);
 		child_main(getppid());
 	}
 	feature_ready();

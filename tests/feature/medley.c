@@ -224,8 +224,7 @@ static void file_step(struct object *o)
 {
 	switch (draw(4)) {
 	case 0:
-		if (kind_of(o) == PLAIN)
-			file_lock(o);
+		file_lock(o);
 		break;
 	case 1:
 		CHECK(memcmp(o->map, o->content, FILE_SIZE) == 0 && (uint64_t)lseek(reader(o), 0, SEEK_CUR) == o->offset);
@@ -345,7 +344,7 @@ static void *work(void *arg)
 
 static void make(struct object *o)
 {
-	static const int types[] = { [STREAM] = SOCK_STREAM, [PACKETS] = SOCK_SEQPACKET, [DATAGRAMS] = SOCK_DGRAM, [MESSAGES] = SOCK_SEQPACKET };
+	static const int types[] = { [STREAM] = SOCK_STREAM, [PACKETS] = SOCK_SEQPACKET, [DATAGRAMS] = SOCK_DGRAM };
 	const enum kind kind = kind_of(o);
 	pthread_mutexattr_t a;
 	char name[32], path[64];
@@ -353,16 +352,16 @@ static void make(struct object *o)
 
 	CHECK(pthread_mutexattr_init(&a) == 0 && pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) == 0 && pthread_mutex_init(&o->lock, &a) == 0);
 	snprintf(name, sizeof(name), "file-%d", (int)(o - objects));
-	if (kind == PIPE) {
+	if (kind == PIPE || kind == MESSAGES) {
 		int ends[2];
 
-		CHECK(pipe2(ends, O_NONBLOCK) == 0);
+		CHECK(pipe2(ends, O_NONBLOCK | (kind == MESSAGES ? O_DIRECT : 0)) == 0);
 		o->fds[0] = ends[1];
 		o->fds[1] = ends[0];
 	} else if (kind == TCP) {
 		connect_loopback(o->fds);
 		CHECK(fcntl(o->fds[0], F_SETFL, O_NONBLOCK) == 0 && fcntl(o->fds[1], F_SETFL, O_NONBLOCK) == 0);
-	} else if (kind <= MESSAGES) {
+	} else if (kind <= DATAGRAMS) {
 		CHECK(socketpair(AF_UNIX, types[kind] | SOCK_NONBLOCK, 0, o->fds) == 0);
 	} else if (kind == COUNTER) {
 		CHECK((o->fds[0] = o->fds[1] = eventfd(0, EFD_NONBLOCK)) >= 0);

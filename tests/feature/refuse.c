@@ -89,6 +89,17 @@ static int relative_socket(void)
 	return fd;
 }
 
+/* The bounds of which cannot be told: packets, and bytes of a writer that has gone over to those; or the other way round. */
+static int mixed_pipe(int bytes_first)
+{
+	static char page[4096]; /* the kernel puts nothing behind it */
+	int ends[2];
+
+	CHECK(pipe2(ends, bytes_first ? 0 : O_DIRECT) == 0 && write(ends[1], page, sizeof(page)) == sizeof(page));
+	CHECK(fcntl(ends[1], F_SETFL, bytes_first ? O_DIRECT : 0) == 0 && write(ends[1], "01234", 5) == 5);
+	return ends[0];
+}
+
 static int set = -1;
 static pid_t helper;
 static char what[128]; /* what: that the refusal has to say, where it is not "fd N" */
@@ -317,6 +328,8 @@ static int make(const char *kind)
 		return urgent_unix();
 	if (strcmp(kind, "relative_socket") == 0)
 		return relative_socket();
+	if (strcmp(kind, "mixed_pipe") == 0 || strcmp(kind, "mixed_pipe_2") == 0)
+		return mixed_pipe(kind[10]);
 	if (strcmp(kind, "hidden") == 0)
 		return hidden_child();
 	if (strcmp(kind, "traced") == 0)
