@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * All at once, at random: pipes, sockets, files, event counters and locks that three processes, of two threads each, have from their parent and use in turns, through numbers that come and go; with
+ * All at once, at random: pipes, sockets, terminals, queues, files, event counters and locks that three processes, of two threads each, have from their parent and use in turns, through numbers that come and go; with
  * memory, waiting signals and short-lived children of each one's own. What each object holds is known in memory that all share, under the object's lock, and looked at with every step.
  */
 #include "feature.h"
 
+#include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -14,12 +15,14 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <termios.h>
 
 #include "loopback.h"
 
 enum { PROCESSES = 3, THREADS = 2, FILE_SIZE = 32768, PAGES = 32, PAGE = 4096, MESSAGE_MAX = 2000, WAITING_MAX = 16 };
-enum kind { PIPE, STREAM, TCP, PACKETS, DATAGRAMS, MESSAGES, COUNTER, PLAIN, UNLINKED, MEMFD, KINDS };
+enum kind { PIPE, NAMED, STREAM, TCP, TERMINAL, PACKETS, DATAGRAMS, MESSAGES, QUEUE, LISTENER, TCP_LISTENER, COUNTER, PLAIN, UNLINKED, MEMFD, KINDS };
 enum { EACH = 3, OBJECTS = KINDS * EACH };
 
 struct object {
@@ -84,12 +87,14 @@ static void stream_read(struct object *o)
 	ssize_t n = read(reader(o), data, 1 + draw(sizeof(data)));
 
 	if (n < 0) {
-		CHECK(errno == EAGAIN && (o->in == o->out || kind_of(o) == TCP));
+		CHECK(errno == EAGAIN && (o->in == o->out || kind_of(o) == TCP || kind_of(o) == TERMINAL));
 		return;
 	}
 	CHECK(n > 0 && o->out + (uint64_t)n <= o->in);
 	for (ssize_t i = 0; i < n; i++)
-		CHECK(data[i] == byte_at(o, o->out + (uint64_t)i));
+		if (data[i] != byte_at(o, o->out + (uint64_t)i))
+			feature_fail("object %d: byte %lu of %lu, %ld of %ld, is %u, not %u", (int)(o - objects), (unsigned long)(o->out + (uint64_t)i), (unsigned long)o->in, (long)i, (long)n, data[i],
+				     byte_at(o, o->out + (uint64_t)i));
 	o->out += (uint64_t)n;
 }
 
@@ -129,7 +134,10 @@ static void message_send(struct object *o)
 		*CMSG_FIRSTHDR(&m) = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
 		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), &objects[PLAIN * EACH + draw(OBJECTS - PLAIN * EACH)].fds[0], sizeof(int));
 	}
-	n = kind_of(o) == MESSAGES ? write(o->fds[0], data, size) : sendmsg(o->fds[0], &m, 0);
+	if (kind_of(o) == QUEUE)
+		n = mq_send(o->fds[0], (char *)data, size, 0) == 0 ? (ssize_t)size : -1;
+	else
+		n = kind_of(o) == MESSAGES ? write(o->fds[0], data, size) : sendmsg(o->fds[0], &m, 0);
 	CHECK(n == (ssize_t)size || (n < 0 && (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS)));
 	if (n > 0)
 		o->lengths[o->in++ % 64] = size;
@@ -141,8 +149,14 @@ static void message_receive(struct object *o)
 	char room[CMSG_SPACE(sizeof(int))];
 	struct iovec iov = { data, sizeof(data) };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room) };
-	ssize_t n = kind_of(o) == MESSAGES ? read(reader(o), data, sizeof(data)) : recvmsg(reader(o), &m, MSG_CMSG_CLOEXEC);
+	const int from = reader(o), plain = kind_of(o) == MESSAGES || kind_of(o) == QUEUE;
+	ssize_t n;
 	int fd;
+
+	if (kind_of(o) == QUEUE)
+		n = mq_receive(from, (char *)data, sizeof(data), NULL);
+	else
+		n = plain ? read(from, data, sizeof(data)) : recvmsg(from, &m, MSG_CMSG_CLOEXEC);
 
 	if (n < 0) {
 		CHECK(errno == EAGAIN && o->in == o->out);
@@ -152,10 +166,53 @@ static void message_receive(struct object *o)
 	for (ssize_t i = 0; i < n; i++)
 		CHECK(data[i] == byte_at(o, o->out * 7 + (uint64_t)i));
 	o->out++;
-	if (kind_of(o) == MESSAGES || !CMSG_FIRSTHDR(&m))
+	if (plain || !CMSG_FIRSTHDR(&m))
 		return;
 	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
 	check_passed(fd);
+}
+
+/* ---- connections that wait to be accepted ---- */
+
+enum { WAITING = 5 };
+static struct held {
+	int fd;
+	uint64_t number;
+} held[OBJECTS][WAITING]; /* by this process */
+
+static void listener_dial(struct object *o)
+{
+	struct sockaddr_storage a;
+	socklen_t length = sizeof(a);
+	int fd;
+
+	for (int i = 0; i < WAITING; i++)
+		if (held[o - objects][i].fd && held[o - objects][i].number < o->out) {
+			CHECK(close(held[o - objects][i].fd) == 0);
+			held[o - objects][i].fd = 0;
+		}
+	if (o->in - o->out == WAITING)
+		return;
+	CHECK(getsockname(o->fds[1], (struct sockaddr *)&a, &length) == 0);
+	CHECK((fd = socket(a.ss_family, SOCK_STREAM, 0)) >= 0 && connect(fd, (struct sockaddr *)&a, length) == 0);
+	for (int i = 0; i < WAITING; i++)
+		if (!held[o - objects][i].fd) {
+			held[o - objects][i] = (struct held){ fd, o->in++ };
+			return;
+		}
+	feature_fail("no place for a connection");
+}
+
+static void listener_accept(struct object *o)
+{
+	int fd = accept4(reader(o), NULL, NULL, SOCK_CLOEXEC);
+
+	if (fd < 0) {
+		CHECK(errno == EAGAIN && o->in == o->out);
+		return;
+	}
+	CHECK(close(fd) == 0);
+	o->out++;
 }
 
 static void count(struct object *o)
@@ -166,7 +223,7 @@ static void count(struct object *o)
 		CHECK(write(o->fds[0], &n, sizeof(n)) == sizeof(n));
 		o->in += n;
 	} else if (read(reader(o), &n, sizeof(n)) == sizeof(n)) {
-		CHECK(n == o->in - o->out);
+		CHECK(n == ((o - objects) % 2 ? 1 : o->in - o->out)); /* every other is a semaphore */
 		o->out += n;
 	} else {
 		CHECK(errno == EAGAIN && o->in == o->out);
@@ -297,7 +354,7 @@ static void ready(struct object *o)
 	struct pollfd p = { .fd = reader(o), .events = POLLIN };
 	int n, found = 0;
 
-	if (kind_of(o) >= PLAIN || kind_of(o) == TCP)
+	if (kind_of(o) >= PLAIN || kind_of(o) == TCP || kind_of(o) == TERMINAL || kind_of(o) == TCP_LISTENER)
 		return;
 	CHECK(poll(&p, 1, 0) == (o->in != o->out));
 	n = epoll_wait(all, events, OBJECTS, 0);
@@ -317,10 +374,12 @@ static void step(void)
 		renumber(o);
 	} else if (draw(8) == 0) {
 		ready(o);
-	} else if (kind <= TCP) {
+	} else if (kind <= TERMINAL) {
 		(draw(2) ? stream_write : stream_read)(o);
-	} else if (kind <= MESSAGES) {
+	} else if (kind <= QUEUE) {
 		(draw(2) ? message_send : message_receive)(o);
+	} else if (kind <= TCP_LISTENER) {
+		(draw(2) ? listener_dial : listener_accept)(o);
 	} else {
 		(kind == COUNTER ? count : file_step)(o);
 	}
@@ -342,39 +401,107 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static void make(struct object *o)
+static void make_terminal(int fds[2])
 {
-	static const int types[] = { [STREAM] = SOCK_STREAM, [PACKETS] = SOCK_SEQPACKET, [DATAGRAMS] = SOCK_DGRAM };
-	const enum kind kind = kind_of(o);
-	pthread_mutexattr_t a;
-	char name[32], path[64];
+	struct termios t;
+
+	CHECK((fds[0] = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK)) >= 0 && grantpt(fds[0]) == 0 && unlockpt(fds[0]) == 0);
+	CHECK((fds[1] = open(ptsname(fds[0]), O_RDWR | O_NOCTTY | O_NONBLOCK)) >= 0 && tcgetattr(fds[1], &t) == 0);
+	cfmakeraw(&t);
+	CHECK(tcsetattr(fds[1], TCSANOW, &t) == 0);
+}
+
+static int make_listener(const char *name)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	struct sockaddr_in in;
+	int fd = socket(name ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+	if (name) {
+		snprintf(a.sun_path, sizeof(a.sun_path), "%s", name);
+		CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0);
+	} else {
+		bind_loopback(fd, &in);
+	}
+	CHECK(listen(fd, 8) == 0);
+	return fd;
+}
+
+static int make_queue(const char *name)
+{
+	struct mq_attr attr = { .mq_maxmsg = 8, .mq_msgsize = MESSAGE_MAX };
+	char path[64];
+	mqd_t q;
+
+	snprintf(path, sizeof(path), "/%s-%d", name, getpid());
+	q = mq_open(path, O_RDWR | O_CREAT | O_EXCL | O_NONBLOCK, 0600, &attr);
+	CHECK(q >= 0 && mq_unlink(path) == 0);
+	return q;
+}
+
+static void make_file(struct object *o, enum kind kind, const char *name)
+{
+	char path[64];
 	struct stat st;
 
-	CHECK(pthread_mutexattr_init(&a) == 0 && pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) == 0 && pthread_mutex_init(&o->lock, &a) == 0);
-	snprintf(name, sizeof(name), "file-%d", (int)(o - objects));
-	if (kind == PIPE || kind == MESSAGES) {
-		int ends[2];
+	o->fds[0] = o->fds[1] = kind == MEMFD ? memfd_create("medley", 0) : open(name, O_RDWR | O_CREAT, 0600);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", o->fds[0]);
+	CHECK(o->fds[0] >= 0 && ftruncate(o->fds[0], FILE_SIZE) == 0 && (o->other = open(path, O_RDWR)) >= 0 && fstat(o->fds[0], &st) == 0);
+	o->inode = st.st_ino;
+	o->map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, o->fds[0], 0);
+	CHECK(o->map != MAP_FAILED && (kind != UNLINKED || unlink(name) == 0));
+}
 
+static void make_ends(struct object *o, enum kind kind, const char *name)
+{
+	int ends[2];
+
+	switch (kind) {
+	case PIPE:
+	case MESSAGES:
 		CHECK(pipe2(ends, O_NONBLOCK | (kind == MESSAGES ? O_DIRECT : 0)) == 0);
 		o->fds[0] = ends[1];
 		o->fds[1] = ends[0];
-	} else if (kind == TCP) {
+		break;
+	case NAMED:
+		CHECK(mkfifo(name, 0600) == 0 && (o->fds[1] = open(name, O_RDONLY | O_NONBLOCK)) >= 0 && (o->fds[0] = open(name, O_WRONLY | O_NONBLOCK)) >= 0);
+		break;
+	case TCP:
 		connect_loopback(o->fds);
 		CHECK(fcntl(o->fds[0], F_SETFL, O_NONBLOCK) == 0 && fcntl(o->fds[1], F_SETFL, O_NONBLOCK) == 0);
-	} else if (kind <= DATAGRAMS) {
-		CHECK(socketpair(AF_UNIX, types[kind] | SOCK_NONBLOCK, 0, o->fds) == 0);
-	} else if (kind == COUNTER) {
-		CHECK((o->fds[0] = o->fds[1] = eventfd(0, EFD_NONBLOCK)) >= 0);
-	} else {
-		o->fds[0] = o->fds[1] = kind == MEMFD ? memfd_create("medley", 0) : open(name, O_RDWR | O_CREAT, 0600);
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", o->fds[0]);
-		CHECK(o->fds[0] >= 0 && ftruncate(o->fds[0], FILE_SIZE) == 0 && (o->other = open(path, O_RDWR)) >= 0 && fstat(o->fds[0], &st) == 0);
-		o->inode = st.st_ino;
-		o->map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, o->fds[0], 0);
-		CHECK(o->map != MAP_FAILED && (kind != UNLINKED || unlink(name) == 0));
+		break;
+	case TERMINAL:
+		make_terminal(o->fds);
+		break;
+	case QUEUE:
+		o->fds[0] = o->fds[1] = make_queue(name);
+		break;
+	case LISTENER:
+	case TCP_LISTENER:
+		o->fds[0] = o->fds[1] = make_listener(kind == LISTENER ? name : NULL);
+		break;
+	case COUNTER:
+		CHECK((o->fds[0] = o->fds[1] = eventfd(0, EFD_NONBLOCK | ((o - objects) % 2 ? EFD_SEMAPHORE : 0))) >= 0);
+		break;
+	default:
+		CHECK(socketpair(AF_UNIX, SOCK_NONBLOCK | (kind == STREAM ? SOCK_STREAM : kind == PACKETS ? SOCK_SEQPACKET : SOCK_DGRAM), 0, o->fds) == 0);
 	}
-	if (kind < PLAIN)
-		CHECK(epoll_ctl(all, EPOLL_CTL_ADD, o->fds[1], &(struct epoll_event){ .events = EPOLLIN, .data.u32 = (uint32_t)(o - objects) }) == 0);
+}
+
+static void make(struct object *o)
+{
+	const enum kind kind = kind_of(o);
+	pthread_mutexattr_t a;
+	char name[32];
+
+	CHECK(pthread_mutexattr_init(&a) == 0 && pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) == 0 && pthread_mutex_init(&o->lock, &a) == 0);
+	snprintf(name, sizeof(name), "object-%d", (int)(o - objects));
+	if (kind >= PLAIN) {
+		make_file(o, kind, name);
+		return;
+	}
+	make_ends(o, kind, name);
+	CHECK(epoll_ctl(all, EPOLL_CTL_ADD, o->fds[1], &(struct epoll_event){ .events = EPOLLIN, .data.u32 = (uint32_t)(o - objects) }) == 0);
 }
 
 static void process(int n)
