@@ -24,24 +24,27 @@ static bool ours(const struct content *c)
 	return c->holder == agent.pid && !c->memory;
 }
 
-static void tell(bool always)
+static int tell(bool always)
 {
 	struct msg_progress p = { done_bytes, total_bytes };
 	uint64_t at = raw_now_ns();
 
 	if (!always && at - told_ns < 200000000u)
-		return;
+		return 0;
 	told_ns = at;
 	link_send(&agent.link, MSG_PROGRESS, &p, sizeof(p));
+	return phase_called_off();
 }
 
 int content_progress(void *arg, uint64_t at)
 {
 	const struct content *c = arg;
 
+	int r;
+
 	done_bytes = c->begun + at;
-	tell(false);
-	return fault_point(FAULT_CONTENT_IN_COPY);
+	r = tell(false);
+	return r ? r : fault_point(FAULT_CONTENT_IN_COPY);
 }
 
 uint64_t content_bytes(void)

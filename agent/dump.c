@@ -200,9 +200,10 @@ static int collect_runs(const struct maps *m, struct runs *runs)
 static int report_progress(void *arg, uint64_t done, uint64_t total)
 {
 	struct msg_progress p = { content_bytes() + done, content_bytes() + total };
+	int r = phase_called_off();
 
 	(void)arg;
-	return link_send(&agent.link, MSG_PROGRESS, &p, sizeof(p));
+	return r ? r : link_send(&agent.link, MSG_PROGRESS, &p, sizeof(p));
 }
 
 static const struct image_note_data *collect_notes(uint32_t *ret_count)

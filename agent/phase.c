@@ -4,7 +4,8 @@
  * doc/protocol.md:
  *
  *   idle -> SUSPEND -> QUIESCE -> DRAIN (rounds) -> WRITE -> RESUME -> idle
- *   any of them -> RESUME with a reason (the checkpoint has failed) -> idle
+ *   any of them -> UNDO (it has failed: others are not through) -> RESUME
+ *   any of them -> RESUME with a reason (it has failed) -> idle
  *   a lost link in any of them: as RESUME with -ECONNRESET, then the thread ends and the program runs on alone
  *
  * Idle, the watch thread reads the link. When it has stopped the program's threads it makes the checkpoint thread, which reads the link from
@@ -246,6 +247,8 @@ static int run(const struct msg_phase *m, struct msg_phase_done *done)
 		return drain(m->round);
 	case PHASE_WRITE:
 		return dump_write(m, done);
+	case PHASE_UNDO:
+		return 0;
 	case PHASE_RECREATE:
 		return recreate();
 	case PHASE_PUBLISH:
@@ -392,15 +395,20 @@ static int take(const struct link_message *m)
 	}
 }
 
-static bool wait_for_frame(void)
+static bool wait_for_frame(int timeout_ms)
 {
 	struct pollfd p = { .fd = agent.link.fd, .events = POLLIN };
 	long r;
 
 	do
-		r = RAW3(SYS_poll, &p, 1, -1);
+		r = RAW3(SYS_poll, &p, 1, timeout_ms);
 	while (r == -EINTR);
 	return r > 0;
+}
+
+int phase_called_off(void)
+{
+	return !agent.restart.size && wait_for_frame(0) ? -ECANCELED : 0;
 }
 
 static int take_frame(void)
@@ -408,7 +416,7 @@ static int take_frame(void)
 	struct link_message m;
 	int r;
 
-	if (!wait_for_frame())
+	if (!wait_for_frame(-1))
 		return -ECONNRESET;
 	lock_acquire(&agent.link_lock);
 	r = link_receive(&agent.link, &m, (int)agent.timeout_ms);

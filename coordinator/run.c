@@ -95,6 +95,8 @@ static void run_signal(uv_signal_t *handle, int signum)
 	if (c->member_count)
 		tell(c, "the coordinator was ended by signal %d: the job goes on, without checkpoints", signum);
 	conduct_fail(c, -ECANCELED, "the coordinator was ended by signal %d", signum);
+	if (c->state == STATE_UNDO)
+		conduct_undone(c);
 	uv_stop(&c->loop);
 }
 

@@ -49,6 +49,8 @@ int pty_content_put(int master, int slave, const struct pty_record *r);
 int pty_slave_open(int master, int flags);
 /* What can be done without waiting: revents of @fd. The kernel first finishes what is on its way to @fd. */
 int pty_poll(int fd, int events);
+/* -EAGAIN: nothing is on its way any more. */
+long pty_read(int fd, void *buf, size_t size);
 
 /* ---- pty_input.c ---- */
 #define PTY_CONTENT_MAX 65536u /* the kernel holds 4 KiB at the reader, and 8 KiB and a little before */

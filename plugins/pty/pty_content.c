@@ -12,7 +12,8 @@
  *     settings back; flow; close K
  *
  * A read or poll that finds nothing has waited for the kernel's worker, which carries bytes from one end to the other; one that finds something has
- * not. So all is taken when a read says EAGAIN, but what is put back needs the stop character as a witness.
+ * not. But a worker that found the reader's buffer full just before it was emptied asks to be run again, and that run nobody has waited for (n_tty_receive_buf_common). So all is
+ * taken when two reads, one after the other, say EAGAIN (pty_read), and what is put back needs the stop character as a witness.
  *
  * Meanwhile no program of the job runs, and no other hook touches the terminal: what is put back is in its place before anybody looks.
  *   - It fits again: the same buffers held it, in pieces no larger.
@@ -52,6 +53,13 @@ int pty_poll(int fd, int events)
 	return r < 0 ? (int)r : p.revents;
 }
 
+long pty_read(int fd, void *buf, size_t size)
+{
+	long n = raw_read(fd, buf, size);
+
+	return n == -EAGAIN ? raw_read(fd, buf, size) : n;
+}
+
 int pty_slave_open(int master, int flags)
 {
 	return (int)RAW3(SYS_ioctl, master, TIOCGPTPEER, flags | O_NOCTTY | O_CLOEXEC);
@@ -84,7 +92,7 @@ static int take_output(int master, int slave, uint8_t *buf, uint32_t *length)
 	for (int pass = 0; pass < 2; pass++) {
 		long n;
 
-		while ((n = raw_read(master, buf + *length, PTY_CONTENT_MAX - *length)) > 0)
+		while ((n = pty_read(master, buf + *length, PTY_CONTENT_MAX - *length)) > 0)
 			*length += (uint32_t)n;
 		if (n != -EAGAIN)
 			return n ? (int)n : -ENOSPC;

@@ -35,7 +35,7 @@ int pty_input_take(int slave, const struct pty_termios *t, struct pty_input *in)
 	uint8_t line[4096];
 
 	while (in->count + sizeof(line) < PTY_CONTENT_MAX) {
-		long n = raw_read(slave, line, sizeof(line));
+		long n = pty_read(slave, line, sizeof(line));
 
 		if (n == -EAGAIN || (n == 0 && !canonical))
 			return 0;
@@ -53,7 +53,7 @@ int pty_input_take_rest(int slave, const struct pty_termios *was, struct pty_inp
 	uint8_t part[4096];
 	long n;
 
-	while ((n = raw_read(slave, part, sizeof(part))) > 0) {
+	while ((n = pty_read(slave, part, sizeof(part))) > 0) {
 		if (in->count + (size_t)n >= PTY_CONTENT_MAX)
 			return -ENOSPC;
 		append(in, part, (size_t)n, was, false);
