@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/macro.h"
 #include "cli/cli.h"
 #include "protocol/external.h"
 #include "protocol/files.h"
@@ -35,7 +36,7 @@ static const struct option checkpoint_long[] = {
 
 static void checkpoint_progress(const struct link_message *m, bool *drawn)
 {
-	static const char *const names[] = { "", "suspending", "quiescing", "draining", "writing", "committing" };
+	static const char *const names[] = { "", "suspending", "quiescing", "draining", "writing", "committing", "", "has failed, going back" };
 	struct msg_checkpoint_progress p;
 	char done[32], total[32];
 
@@ -49,7 +50,7 @@ static void checkpoint_progress(const struct link_message *m, bool *drawn)
 	}
 	size_format((double)p.bytes_done, done, sizeof(done));
 	size_format((double)p.bytes_total, total, sizeof(total));
-	fprintf(stderr, "\r\033[K%s: %u of %u processes", p.phase < 6 ? names[p.phase] : "", p.reported, p.processes);
+	fprintf(stderr, "\r\033[K%s: %u of %u processes", p.phase < ARRAY_SIZE(names) ? names[p.phase] : "", p.reported, p.processes);
 	if (p.bytes_total)
 		fprintf(stderr, ", %s of %s", done, total);
 }

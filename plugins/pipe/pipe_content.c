@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 
+#include "base/macro.h"
 #include "base/sys.h"
 #include "plugins/pipe/pipe.h"
 
@@ -70,8 +71,8 @@ static int split(struct copy *c, size_t n, long capacity, char *content, uint32_
 		int left = left_after_one(c, capacity);
 		long got = left < 0 ? left : raw_read(c->ends[0], content + at, c->length);
 
-		if (got <= 0)
-			return got ? (int)got : -EIO;
+		if (got <= 0 || count == capacity / (long)FM_PAGE_SIZE)
+			return got < 0 ? (int)got : -EIO;
 		if ((size_t)(left + got) != c->length)
 			return !at && (size_t)got == c->length ? 0 : -EOPNOTSUPP;
 		sizes[count] = (uint32_t)got;
@@ -102,7 +103,7 @@ int pipe_content_read(int from, long capacity, struct pipe_content *ret)
 	if (r < 0 || !n)
 		return r;
 	ret->bytes = fermata_alloc((size_t)n + 1);
-	ret->sizes = fermata_alloc((size_t)n * sizeof(uint32_t));
+	ret->sizes = fermata_alloc((size_t)capacity / FM_PAGE_SIZE * sizeof(uint32_t)); /* a packet has a page of its own */
 	r = ret->bytes && ret->sizes ? read_all(from, (size_t)n, capacity, ret->bytes, ret->sizes) : -ENOMEM;
 	ret->packets = r > 0 ? (uint32_t)r : 0;
 	return r < 0 ? r : 0;
