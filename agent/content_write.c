@@ -39,7 +39,6 @@ static int tell(bool always)
 int content_progress(void *arg, uint64_t at)
 {
 	const struct content *c = arg;
-
 	int r;
 
 	done_bytes = c->begun + at;

@@ -154,7 +154,7 @@ int main(void)
 		CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 		for (int i = 0; i < PROCESSES; i++)
 			CHECK(feature_finished() || kill(pids[i], 0) == 0);
-		usleep(1000);
+		feature_work();
 	} while (feature_step());
 	for (int i = 0; i < PROCESSES; i++)
 		CHECK(waitpid(pids[i], &status, 0) == pids[i] && status == 0);

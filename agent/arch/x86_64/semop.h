@@ -8,7 +8,11 @@
 #include <time.h>
 #include <ucontext.h>
 
+#include "fermata/region.h"
+
 struct sembuf;
+
+_Static_assert(offsetof(struct fermata_thread_state, region) == 0, "semop.S counts the word at the beginning");
 
 /* As the raw system call; comes back in fermata_enter, with that still to be left. */
 long arch_semop(int id, const struct sembuf *ops, size_t n, const struct timespec *timeout);
