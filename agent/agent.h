@@ -134,6 +134,12 @@ void stop_await_one(int tid);	 /* until it sleeps in the kernel */
 void stop_drop_rights(void);
 void stop_record(struct stop_thread *t, ucontext_t *frame); /* by the thread itself, but for its context */
 
+/* ---- standing.c: nobody goes on while another process is still at a checkpoint that has failed ---- */
+void standing_begin(void); /* SUSPEND */
+int standing_enter(void);  /* QUIESCE: this process begins. 0, or -ECANCELED: others run already */
+void standing_end(int reason); /* RESUME, or the loss of the link, before anything else: may wait */
+void standing_forget(void);    /* in a restart */
+
 /* ---- children.c ---- */
 struct children {
 	uint32_t *living, living_room, living_count; /* there may be more than there is room for */

@@ -15,6 +15,7 @@ static const struct kept {
 	{ spent_note, spent_restarted, spent_forked },
 	{ parent_note, parent_restarted, parent_forked },
 	{ bound_note, bound_restarted, NULL },
+	{ NULL, standing_forget, NULL },
 	{ NULL, exit_restarted, exit_forked },
 	{ NULL, NULL, stop_forked },
 	{ NULL, NULL, traced_forked },

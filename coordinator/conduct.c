@@ -9,7 +9,6 @@
  *                         |                        |         +--+ (next round)   |         |
  *                         +------------------------+---------------+-------------+---------+--> IDLE: failed, RESUME says why
  *                         +------------------------+---------------+-------------+--> AGAIN: refused for a moment (-EAGAIN), RESUME
- *                                                  +---------------+-------------+--> UNDO, if somebody has not answered, and then either (conduct_undo.c)
  *                         ^                                                               |
  *                         +------------------------- after 10 to 320 ms ------------------+--> IDLE, ENDING (conduct_again.c)
  *
@@ -48,7 +47,6 @@ static const struct stage stages[STATE_COUNT] = {
 	[STATE_QUIESCE] = { "QUIESCE", PHASE_QUIESCE, FAULT_COORDINATOR_BEFORE_QUIESCE, FAULT_COORDINATOR_AFTER_QUIESCE },
 	[STATE_DRAIN] = { "DRAIN", PHASE_DRAIN, FAULT_COORDINATOR_BEFORE_DRAIN, FAULT_COORDINATOR_AFTER_DRAIN },
 	[STATE_WRITE] = { "WRITE", PHASE_WRITE, FAULT_COORDINATOR_BEFORE_WRITE, FAULT_COORDINATOR_AFTER_WRITE },
-	[STATE_UNDO] = { "UNDO", PHASE_UNDO, FAULT_NONE, FAULT_NONE },
 	[STATE_COMMIT] = { "COMMIT", PHASE_NONE, FAULT_NONE, FAULT_NONE },
 	[STATE_RESTORE] = { "RESTORE", PHASE_NONE, FAULT_NONE, FAULT_NONE },
 	[STATE_RECREATE] = { "RECREATE", PHASE_RECREATE, FAULT_COORDINATOR_BEFORE_RECREATE,
@@ -65,10 +63,9 @@ static const unsigned int moves[STATE_COUNT] = {
 	[STATE_IDLE] = TO(SUSPEND) | TO(ENDING),
 	[STATE_AGAIN] = TO(SUSPEND) | TO(IDLE) | TO(ENDING),
 	[STATE_SUSPEND] = TO(QUIESCE) | TO(AGAIN) | TO(IDLE) | TO(ENDING),
-	[STATE_QUIESCE] = TO(DRAIN) | TO(UNDO) | TO(AGAIN) | TO(IDLE) | TO(ENDING),
-	[STATE_DRAIN] = TO(DRAIN) | TO(WRITE) | TO(UNDO) | TO(AGAIN) | TO(IDLE) | TO(ENDING),
-	[STATE_WRITE] = TO(COMMIT) | TO(UNDO) | TO(AGAIN) | TO(IDLE) | TO(ENDING),
-	[STATE_UNDO] = TO(AGAIN) | TO(IDLE) | TO(ENDING),
+	[STATE_QUIESCE] = TO(DRAIN) | TO(AGAIN) | TO(IDLE) | TO(ENDING),
+	[STATE_DRAIN] = TO(DRAIN) | TO(WRITE) | TO(AGAIN) | TO(IDLE) | TO(ENDING),
+	[STATE_WRITE] = TO(COMMIT) | TO(AGAIN) | TO(IDLE) | TO(ENDING),
 	[STATE_COMMIT] = TO(IDLE) | TO(ENDING),
 	[STATE_RESTORE] = TO(RECREATE) | TO(ENDING),
 	[STATE_RECREATE] = TO(PUBLISH) | TO(ENDING),
@@ -203,7 +200,7 @@ void conduct_enter(struct coordinator *c, enum state to, uint32_t round)
 		conduct_fail(c, -EIO, "fault point after %s", stages[to].name);
 }
 
-void conduct_finish(struct coordinator *c, int error)
+static void conduct_finish(struct coordinator *c, int error)
 {
 	conduct_outcome(c, error);
 	uv_timer_stop(&c->progress_timer);
@@ -243,7 +240,11 @@ void conduct_fail(struct coordinator *c, int error, const char *fmt, ...)
 	if (!conduct_is_checkpoint(c->state))
 		return;
 	log_warn("checkpoint failed in %s, attempt %u: %s", stages[c->state].name, c->attempts, text);
-	conduct_undo(c, STATE_IDLE, error, text);
+	if (c->state == STATE_AGAIN)
+		c->started_ns = raw_now_ns(); /* nobody stands */
+	conduct_take_back(c, STATE_IDLE, error, text);
+	conduct_finish(c, error);
+	conduct_request(c);
 }
 
 /* ---- the phases ---- */
@@ -365,10 +366,6 @@ void conduct_check(struct coordinator *c)
 		if (c->missing || directories_busy(c))
 			return;
 		break;
-	case STATE_UNDO:
-		if (!c->missing)
-			conduct_undone(c);
-		return;
 	case STATE_QUIESCE:
 	case STATE_RECREATE:
 	case STATE_PUBLISH:

@@ -77,6 +77,18 @@ void conduct_outcome(struct coordinator *c, int error)
 	memcpy(o->phase_ns, c->phase_ns, sizeof(o->phase_ns));
 }
 
+/* Nothing is left of the attempt, and the job goes on. */
+void conduct_take_back(struct coordinator *c, enum state to, int error, const char *text)
+{
+	store_abandon(c);
+	c->last.bytes = c->last.contents_bytes = 0;
+	c->last.contents = 0;
+	c->last.path[0] = 0;
+	snprintf(c->last.text, sizeof(c->last.text), "%s", text);
+	conduct_move(c, to);
+	conduct_resume_all(c, error);
+}
+
 void conduct_request(struct coordinator *c)
 {
 	if (c->state != STATE_IDLE)
@@ -85,26 +97,18 @@ void conduct_request(struct coordinator *c)
 	conduct_attempt(c);
 }
 
-static uint32_t conduct_again_ms(const struct coordinator *c, int error)
-{
-	uint32_t doublings = c->attempts - 1 < AGAIN_DOUBLINGS ? c->attempts - 1 : AGAIN_DOUBLINGS;
-
-	return error == -EINPROGRESS ? AGAIN_BUSY_MS : AGAIN_MS << doublings;
-}
-
-void conduct_refused(struct coordinator *c, int error)
-{
-	conduct_outcome(c, error);
-	command_results(c); /* to those that have had theirs */
-	uv_timer_start(&c->retry_timer, conduct_retry, conduct_again_ms(c, error), 0);
-}
-
 bool conduct_again(struct coordinator *c, int error, const char *text)
 {
-	if ((error != -EAGAIN && error != -EINPROGRESS) || !conduct_is_checkpoint(c->state) || c->state == STATE_UNDO || !command_waits(c, ATTEMPTS_MAX))
+	uint32_t doublings = c->attempts - 1 < AGAIN_DOUBLINGS ? c->attempts - 1 : AGAIN_DOUBLINGS;
+	uint32_t ms = error == -EINPROGRESS ? AGAIN_BUSY_MS : AGAIN_MS << doublings;
+
+	if ((error != -EAGAIN && error != -EINPROGRESS) || !conduct_is_checkpoint(c->state) || !command_waits(c, ATTEMPTS_MAX))
 		return false;
-	log_warn("attempt %u refused in %s: %s; another one in %u ms", c->attempts, conduct_state_name(c->state), text, conduct_again_ms(c, error));
-	conduct_undo(c, STATE_AGAIN, error, text);
+	log_warn("attempt %u refused in %s: %s; another one in %u ms", c->attempts, conduct_state_name(c->state), text, ms);
+	conduct_take_back(c, STATE_AGAIN, error, text);
+	conduct_outcome(c, error);
+	command_results(c); /* to those that have had theirs */
+	uv_timer_start(&c->retry_timer, conduct_retry, ms, 0);
 	return true;
 }
 

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "base/log.h"
 #include "base/macro.h"
 #include "base/sys.h"
 #include "coordinator/internal.h"
@@ -84,11 +83,6 @@ void conduct_timeout(uv_timer_t *timer)
 	unsigned int s = c->options->timeout_ms / 1000;
 	char late[512];
 
-	if (c->state == STATE_UNDO) {
-		log_warn("not all have answered UNDO");
-		conduct_undone(c);
-		return;
-	}
 	if (c->state == STATE_WRITE && directories_moved(c)) {
 		uv_timer_start(&c->phase_timer, conduct_timeout, c->options->timeout_ms, 0);
 		return;
@@ -99,10 +93,8 @@ void conduct_timeout(uv_timer_t *timer)
 		conduct_name_half_open(c, late, sizeof(late));
 	if (c->state == STATE_WRITE && !c->missing)
 		snprintf(late, sizeof(late), "the file system of the directories (--with)");
-	c->overdue = true;
 	if (conduct_in_rounds(c))
 		conduct_fail(c, -ETIMEDOUT, "DRAIN: after %u s data was still on its way at %s", s, late);
 	else
 		conduct_fail(c, -ETIMEDOUT, "%s: no answer within %u s from %s", conduct_state_name(c->state), s, late);
-	c->overdue = false;
 }

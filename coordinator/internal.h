@@ -12,7 +12,6 @@
  *   conduct_member.c   what members do   conduct_silent.c  members without an agent   conduct_lost.c  those that are lost
  *   directories.c      directories that a checkpoint holds, too
  *   tell.c       what the user is told without a command
- *   conduct_undo.c     the way back from a checkpoint that fails
  *   conduct_again.c    requests; an attempt that is refused for a moment only is followed by another
  */
 #pragma once
@@ -39,7 +38,6 @@ enum state {
 	STATE_QUIESCE,
 	STATE_DRAIN,
 	STATE_WRITE,
-	STATE_UNDO, /* it has failed, and some are in the middle of it */
 	STATE_COMMIT,
 	STATE_RESTORE, /* a restart: not every process has registered */
 	STATE_RECREATE,
@@ -235,15 +233,9 @@ struct coordinator {
 	struct names names;
 	struct store store;
 	struct outcome last;
-	struct {
-		enum state to; /* IDLE or AGAIN */
-		int error;
-		char text[768];
-	} undo;
 
 	struct expected *expected;
 	size_t expected_count, expected_missing;
-	bool overdue;	   /* a phase has taken too long */
 	bool restart_over;
 	int restart_error;
 	uint64_t restart_ns, restart_phase_ns[STATE_COUNT];
@@ -357,18 +349,12 @@ void conduct_sum(struct coordinator *c);
 
 bool conduct_takes_names(const struct member *m);
 
-/* conduct_undo.c */
-/* Nothing is left of the attempt, and the job goes on, at once or when no member is at work on it. @to: IDLE, or AGAIN. */
-void conduct_undo(struct coordinator *c, enum state to, int error, const char *text);
-void conduct_undone(struct coordinator *c); /* the latter, whoever is */
-
 /* conduct_again.c */
 void conduct_request(struct coordinator *c);
 /* From IDLE and from AGAIN. False: nobody wants one. */
 bool conduct_attempt(struct coordinator *c);
 void conduct_outcome(struct coordinator *c, int error);
-void conduct_finish(struct coordinator *c, int error); /* conduct.c */
-void conduct_refused(struct coordinator *c, int error); /* in AGAIN */
+void conduct_take_back(struct coordinator *c, enum state to, int error, const char *text);
 /* False: it is to fail; the error is not one of a moment, or everybody's attempts are used up. */
 bool conduct_again(struct coordinator *c, int error, const char *text);
 void conduct_check_again(struct coordinator *c);

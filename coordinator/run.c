@@ -95,8 +95,6 @@ static void run_signal(uv_signal_t *handle, int signum)
 	if (c->member_count)
 		tell(c, "the coordinator was ended by signal %d: the job goes on, without checkpoints", signum);
 	conduct_fail(c, -ECANCELED, "the coordinator was ended by signal %d", signum);
-	if (c->state == STATE_UNDO)
-		conduct_undone(c);
 	uv_stop(&c->loop);
 }
 
@@ -253,6 +251,7 @@ static void run_close_handle(uv_handle_t *handle, void *arg)
 
 static void run_close(struct coordinator *c)
 {
+	const bool living = c->member_count;
 	struct conn *k;
 
 	c->state = STATE_ENDING;
@@ -269,7 +268,7 @@ static void run_close(struct coordinator *c)
 	directories_end(c);
 	names_clear(c);
 	if (c->job_lock_fd >= 0) {
-		rundir_job_remove(c->jobdir);
+		rundir_job_remove(c->jobdir, living);
 		close(c->job_lock_fd);
 	}
 	if (c->start_lock_fd >= 0)

@@ -4,6 +4,7 @@
  * exactly while some process holds an OFD lock on RUNDIR/JOB/lock (that kind can be asked for without being taken); jobs are made and removed only under flock on RUNDIR/.lock, so two
  * launches of one job at once start one coordinator, and a coordinator never leaves between being found and being joined. A number in RUNDIR/JOB is the
  * socket of a process that hands out or asks for descriptors (base/fdpass.c); one that was killed leaves it.
+ * standing-.. is a directory of processes that may be at a checkpoint (agent/standing.c).
  */
 #include "coordinator/rundir.h"
 
@@ -164,6 +165,36 @@ int rundir_each(int (*fn)(const char *job, const char *jobdir, void *arg), void 
 	return r;
 }
 
+static void rundir_standing_remove(const char *path, bool living)
+{
+	DIR *d = living ? NULL : opendir(path);
+	struct dirent *e;
+
+	while (d && (e = readdir(d)))
+		unlinkat(dirfd(d), e->d_name, 0);
+	if (d)
+		closedir(d);
+	rmdir(path);
+}
+
+/* What processes have left that were killed: sockets, and what they stood by in a checkpoint (agent/standing.c), unless @living ones may. */
+static void rundir_leftovers_remove(const char *jobdir, bool living)
+{
+	char path[RUNDIR_PATH_MAX + 256];
+	DIR *d = opendir(jobdir);
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		snprintf(path, sizeof(path), "%s/%s", jobdir, e->d_name);
+		if (e->d_name[strspn(e->d_name, "0123456789")] == 0)
+			unlink(path);
+		if (strncmp(e->d_name, "standing-", 9) == 0)
+			rundir_standing_remove(path, living);
+	}
+	if (d)
+		closedir(d);
+}
+
 static int rundir_write_key(const char *jobdir, uint8_t ret_key[PROTOCOL_KEY_SIZE])
 {
 	char path[RUNDIR_PATH_MAX + 8];
@@ -214,6 +245,7 @@ int rundir_job_create(const char *job, char ret_jobdir[RUNDIR_PATH_MAX], uint8_t
 		snprintf(path, sizeof(path), "%s/%s", ret_jobdir, rundir_files[i]);
 		unlink(path);
 	}
+	rundir_leftovers_remove(ret_jobdir, false);
 	r = rundir_write_key(ret_jobdir, ret_key);
 	if (r < 0) {
 		close(fd);
@@ -222,26 +254,11 @@ int rundir_job_create(const char *job, char ret_jobdir[RUNDIR_PATH_MAX], uint8_t
 	return fd;
 }
 
-static void rundir_sockets_remove(const char *jobdir)
-{
-	char path[RUNDIR_PATH_MAX + 256];
-	DIR *d = opendir(jobdir);
-	struct dirent *e;
-
-	while (d && (e = readdir(d))) {
-		snprintf(path, sizeof(path), "%s/%s", jobdir, e->d_name);
-		if (e->d_name[strspn(e->d_name, "0123456789")] == 0)
-			unlink(path);
-	}
-	if (d)
-		closedir(d);
-}
-
-void rundir_job_remove(const char *jobdir)
+void rundir_job_remove(const char *jobdir, bool living)
 {
 	char path[RUNDIR_PATH_MAX + 16];
 
-	rundir_sockets_remove(jobdir);
+	rundir_leftovers_remove(jobdir, living);
 	for (size_t i = 0; i < sizeof(rundir_files) / sizeof(rundir_files[0]); i++) {
 		snprintf(path, sizeof(path), "%s/%s", jobdir, rundir_files[i]);
 		unlink(path);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "protocol/message.h"
@@ -28,7 +29,7 @@ int rundir_each(int (*fn)(const char *job, const char *jobdir, void *arg), void 
 int rundir_lock(int wait);
 /* Takes RUNDIR/JOB over: makes it, removes what a dead coordinator left. A lock's descriptor, -EBUSY: another one lives. */
 int rundir_job_create(const char *job, char ret_jobdir[RUNDIR_PATH_MAX], uint8_t ret_key[PROTOCOL_KEY_SIZE]);
-/* Removes the job's files and its directory. */
-void rundir_job_remove(const char *jobdir);
+/* Removes the job's files and its directory; not what processes stand by (agent/standing.c) where some are @living. */
+void rundir_job_remove(const char *jobdir, bool living);
 /* 1: a coordinator holds the job's lock. */
 int rundir_job_lives(const char *jobdir);

@@ -65,7 +65,6 @@ enum phase {
 	PHASE_WRITE = 4,
 	PHASE_COMMIT = 5, /* coordinator only: never sent to agents */
 	PHASE_RESUME = 6, /* the job goes on, after a checkpoint, committed or failed, or after a restart */
-	PHASE_UNDO = 7, /* the checkpoint has failed: what is under way is to be ended, or given up; nobody goes on before all have */
 	PHASE_RESTORE = 16, /* an agent is in it when it registers with MSG_REGISTER_RESTARTED */
 	PHASE_RECREATE = 17,
 	PHASE_PUBLISH = 18, /* carries the names of RECREATE: no hook of its own */

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -196,41 +195,6 @@ void agent_done(struct link *l, const struct msg_phase *p, int status, const cha
 		memcpy(tail + d.text_length, children, count * sizeof(*children));
 	/* The other side may have gone already: the test looks at that elsewhere. */
 	(void)link_send2(l, MSG_PHASE_DONE, &d, sizeof(d), tail, d.text_length + count * sizeof(*children));
-}
-
-/* Whether it was RESUME. */
-static bool take_undo(struct link *l, int reason)
-{
-	struct link_message m = agent_receive(l, MSG_PHASE);
-	struct msg_phase p;
-
-	memcpy(&p, m.data, sizeof(p));
-	if (p.phase == PHASE_UNDO) {
-		agent_done(l, &p, 0, "", NULL, 0);
-		return false;
-	}
-	assert_int_equal(p.phase, PHASE_RESUME);
-	assert_int_equal(p.reason, reason);
-	return true;
-}
-
-void agents_expect_resume(struct link *l, size_t count, int reason)
-{
-	struct pollfd *p = calloc(count, sizeof(*p));
-	size_t left = count;
-
-	assert_non_null(p);
-	for (size_t i = 0; i < count; i++)
-		p[i] = (struct pollfd){ .fd = l[i].fd, .events = POLLIN };
-	while (left) {
-		assert_true(poll(p, count, PATIENCE_MS) > 0);
-		for (size_t i = 0; i < count; i++)
-			if (p[i].revents && take_undo(&l[i], reason)) {
-				p[i].fd = -1;
-				left--;
-			}
-	}
-	free(p);
 }
 
 void agent_do(struct link *l, uint32_t phase)

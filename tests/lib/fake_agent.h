@@ -58,8 +58,6 @@ void agent_done(struct link *l, const struct msg_phase *p, int status, const cha
 		uint32_t count);
 /* Takes the phase and says that it went well; WRITE makes the image. */
 void agent_do(struct link *l, uint32_t phase);
-/* RESUME with @reason, of each; before it UNDO, if the coordinator asks for that, is answered. */
-void agents_expect_resume(struct link *l, size_t count, int reason);
 /* Takes the phase and says no: "fd 7 is busy". */
 void agent_refuse(struct link *l, uint32_t phase, int error);
 /* All of SUSPEND to WRITE. */
