@@ -92,6 +92,7 @@ void socket_peer_found(struct fermata_desc *d, struct socket_state *s, const str
 	r->peer_pid = lowest->pid;
 	r->peer_fd = lowest->fd;
 	r->peer_domain = lowest->domain;
+	r->peer_receive_buffer = lowest->receive_buffer;
 	r->peer_ino = lowest->ino;
 	if (lowest->pid < self || (lowest->pid == self && lowest->fd < d->fd)) {
 		r->maker_pid = lowest->pid;

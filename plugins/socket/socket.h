@@ -16,6 +16,7 @@
 #endif
 #define SOCKET_LOCK_SEND 1 /* its bits: the size is the program's, not the kernel's */
 #define SOCKET_LOCK_RECEIVE 2
+#define SOCKET_GUARD_NONE INT32_MIN
 #define SOCKET_RECORD_VERSION 2
 
 struct socket_peer { /* the value that each holder of a connected socket publishes */
@@ -24,6 +25,7 @@ struct socket_peer { /* the value that each holder of a connected socket publish
 	int32_t domain;
 	uint32_t host; /* among names of the job: fermata_host() */
 	uint64_t ino, peer_ino;
+	uint32_t receive_buffer, reserved; /* of TCP: SO_RCVBUF */
 };
 
 struct socket_messages { /* struct socket_message, one after the other */
@@ -34,7 +36,7 @@ struct socket_messages { /* struct socket_message, one after the other */
 struct socket_guard { /* the value that a stuck sender publishes: its guard, as the process that leads it knows it */
 	uint32_t pid;
 	int32_t held, watched;
-	int32_t lock; /* SO_BUF_LOCK of the stuck socket, as it was */
+	int32_t lock; /* SO_BUF_LOCK of the stuck socket, as it was; SOCKET_GUARD_NONE: it can send nothing again, and has no guard */
 	uint64_t held_ino, watched_ino;
 };
 
@@ -44,7 +46,7 @@ struct socket_state { /* priv, from claim to resume */
 	uint32_t pending; /* LISTENING: connections in its queue */
 	bool foreign; /* TCP: connected to an address that is not this host's */
 	bool elsewhere; /* to one that is, but no process of this host has that end */
-	int widened;  /* of a far connection: its receive buffer was so large; 0: and is */
+	int widened;  /* its receive buffer was so large, before more was let in; 0: and is */
 	int lock;   /* TCP: SO_BUF_LOCK as it was, -errno before Linux 5.14 */
 	bool stuck; /* TCP: has a guard, for its receiver to take what it cannot send */
 	char *content; /* of TCP: taken out and put back because the sender was stuck; NULL: still to be peeked at */
@@ -238,8 +240,20 @@ struct socket_unix_info {
 	uint32_t pending, backlog; /* of a listening one */
 };
 int socket_diag_unix(uint32_t ino, struct socket_unix_info *ret);
-/* The inode of the TCP socket at (@local, @remote) on this host; 0: held by no descriptor; or -ENOENT. */
-int64_t socket_diag_tcp(const struct socket_name *local, const struct socket_name *remote);
+struct socket_tcp_seen {
+	uint32_t ino; /* 0: held by no descriptor */
+	uint32_t state; /* socket_tcp.h */
+};
+/* The TCP socket at (@local, @remote) on this host. 0, or -ENOENT. */
+int socket_diag_tcp(const struct socket_name *local, const struct socket_name *remote, struct socket_tcp_seen *ret);
+
+/* ---- socket_lone.c ---- */
+struct tcp_info;
+/* What the other end of @d has sent before its end, with that: 0, or -EAGAIN: it does not all fit. */
+int socket_lone_let_in(struct fermata_desc *d, struct socket_state *s);
+/* Nobody of the job has the other end: what it is. As a drain's hook. */
+int socket_lone_found(struct fermata_desc *d, struct socket_state *s, const struct tcp_info *info);
+void socket_lone_claim(struct fermata_desc *d, struct socket_state *s); /* it is in the state CLOSE */
 
 /* ---- socket_queue.c ---- */
 int socket_queue_peek(int fd, char **ret, size_t *ret_len);

@@ -15,6 +15,7 @@
 
 #include "base/sys.h"
 #include "plugins/socket/socket.h"
+#include "plugins/socket/socket_tcp.h"
 
 #define ANSWER_SIZE 2048
 
@@ -107,7 +108,7 @@ static void fill_id(struct inet_diag_sockid *id, const struct socket_name *local
 	memcpy(id->idiag_dst, &r6.sin6_addr, 16);
 }
 
-int64_t socket_diag_tcp(const struct socket_name *local, const struct socket_name *remote)
+int socket_diag_tcp(const struct socket_name *local, const struct socket_name *remote, struct socket_tcp_seen *ret)
 {
 	struct {
 		struct nlmsghdr head;
@@ -126,8 +127,9 @@ int64_t socket_diag_tcp(const struct socket_name *local, const struct socket_nam
 	fill_id(&request.req.id, local, remote);
 	n = question(&request, sizeof(request), answer);
 	if (n < 0)
-		return n;
-	if ((size_t)n < NLMSG_SPACE(sizeof(*m)) || m->idiag_state == 10 /* TCP_LISTEN: only the listener is there */)
+		return (int)n;
+	if ((size_t)n < NLMSG_SPACE(sizeof(*m)) || m->idiag_state == TCP_LISTEN) /* only the listener is there */
 		return -ENOENT;
-	return m->idiag_inode;
+	*ret = (struct socket_tcp_seen){ m->idiag_inode, m->idiag_state };
+	return 0;
 }

@@ -80,7 +80,7 @@ int socket_far_claim(struct socket_state *s, const void *own_key, const void *ot
 {
 	struct socket_end local = socket_end_of(&s->record.local), remote = socket_end_of(&s->record.remote);
 	struct port_key here = port_key_of(&local), there = port_key_of(&remote);
-	struct far_peer self = { { fermata_pid(), s->record.maker_fd, s->record.domain, fermata_host(), s->record.ino, 0 }, socket_network() };
+	struct far_peer self = { { fermata_pid(), s->record.maker_fd, s->record.domain, fermata_host(), s->record.ino, 0, 0, 0 }, socket_network() };
 	int r = fermata_job_publish(own_key, length, &self, sizeof(self));
 
 	if (!r)

@@ -9,11 +9,16 @@
  * again), be in TIME_WAIT after the job was killed (IP_LOCAL_PORT_RANGE of kernel 6.3 lets connect take it), or be
  * taken for good: then the connection is made with another port, and last on the loopback address.
  *
+ * TCP's segments are as large as the route takes them (64 KiB on loopback), but not more than half of the largest window that was ever told. A program that has made a receive buffer smaller than that did so before it
+ * connected, or after; its size is set again last, for the content has to fit in (socket_queue.c). A sender then waits for a window that never becomes large enough for a segment, and sends what fits each time that a timer
+ * asks it to, 5 times a second. So an end whose buffer will be narrow tells the other to send smaller ones.
+ *
  * Unix: likewise where one end has a name, under a lock on the path's directory that all makers take.
  */
 #include <errno.h>
 #include <linux/un.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/file.h>
@@ -28,9 +33,12 @@
 
 #define CONNECT_MS 5000
 
+#define NARROW 65536u
+
 struct place { /* one end to be */
 	int domain, type;
 	struct socket_name name;
+	uint32_t buffer; /* TCP: for receiving, as it will be; 0: not known */
 };
 
 static bool is_named(const struct socket_name *n)
@@ -84,7 +92,16 @@ static int open_socket(const struct place *p)
 
 	if (fd >= 0 && p->domain != AF_UNIX)
 		socket_set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+	if (fd >= 0 && p->buffer && p->buffer < NARROW)
+		socket_set_int(fd, IPPROTO_TCP, TCP_MAXSEG, (int)(p->buffer / 4));
 	return fd;
+}
+
+/* It is told in the handshake only. */
+static void segments_free(const struct place *p, int fd)
+{
+	if (p->buffer && p->buffer < NARROW)
+		socket_set_int(fd, IPPROTO_TCP, TCP_MAXSEG, 0);
 }
 
 /* A port in TIME_WAIT cannot be bound to, but connect may take it where the range is but that port. */
@@ -178,6 +195,8 @@ static int link_ends(const struct place *listen, const struct place *from, int *
 		return r;
 	*ret_listen = r;
 	*ret_from = connected;
+	segments_free(listen, r);
+	segments_free(from, connected);
 	return 0;
 }
 
@@ -236,7 +255,7 @@ static struct place loopback(int domain)
 static int tcp_pair(int number, const struct socket_record *rec, int ret[2])
 {
 	int peer_domain = rec->peer_domain ? rec->peer_domain : rec->domain, r = -EADDRNOTAVAIL;
-	struct place own = { rec->domain, SOCK_STREAM, rec->local }, peer = { peer_domain, SOCK_STREAM, rec->remote };
+	struct place own = { rec->domain, SOCK_STREAM, rec->local, rec->receive_buffer }, peer = { peer_domain, SOCK_STREAM, rec->remote, rec->peer_receive_buffer };
 	char text[72];
 
 	if (is_named(&rec->remote)) {
@@ -252,9 +271,10 @@ static int tcp_pair(int number, const struct socket_record *rec, int ret[2])
 		bool mixed = rec->domain != peer_domain;
 
 		own = loopback(mixed ? AF_INET : rec->domain);
+		own.buffer = rec->receive_buffer;
 		own.name = for_domain(&own.name, rec->domain);
 		own.domain = rec->domain;
-		peer = (struct place){ peer_domain, SOCK_STREAM, for_domain(&own.name, peer_domain) };
+		peer = (struct place){ peer_domain, SOCK_STREAM, for_domain(&own.name, peer_domain), rec->peer_receive_buffer };
 		r = link_ends(&peer, &own, &ret[1], &ret[0]);
 	}
 	socket_name_text(&rec->local, text, sizeof(text));
@@ -311,7 +331,7 @@ static int unix_named(const struct place *listen, struct place *from, int *ret_l
 
 static int unix_pair(int number, const struct socket_record *rec, int ret[2])
 {
-	struct place own = { AF_UNIX, rec->type, rec->local }, peer = { AF_UNIX, rec->type, rec->remote };
+	struct place own = { AF_UNIX, rec->type, rec->local, 0 }, peer = { AF_UNIX, rec->type, rec->remote, 0 };
 	int r = -ENOENT;
 
 	if (rec->type == SOCK_DGRAM) /* each binds its own, where it is bound */

@@ -5,7 +5,7 @@
  *
  * Accepting it ourselves would take it away from the program, so it is left alone, and made again at restart: the client's socket
  * connects once more in REFILL, when the listeners of all processes are back, and waits in the queue as before. That is all
- * there is to it if the client is in the job and has sent nothing; else the checkpoint is refused, with a text that
+ * there is to it if the client is in the job and has sent nothing, but perhaps its end; else the checkpoint is refused, with a text that
  * says to try again: a server accepts sooner or later.
  *
  *   QUIESCE  listener: publishes its address
@@ -159,6 +159,17 @@ int socket_pending_drain(struct fermata_desc *d, struct socket_state *s, unsigne
 			    "processes of the job: try again when they are, or leave the others out (--external=reconnect-listen)", d->fd, text, s->pending, n);
 }
 
+static int shut_again(int fd, const struct socket_record *r)
+{
+	int err = 0;
+
+	if (r->flags & SOCKET_READ_SHUT)
+		err = (int)RAW2(SYS_shutdown, fd, SHUT_RD);
+	if (!err && r->flags & SOCKET_WRITE_SHUT)
+		err = (int)RAW2(SYS_shutdown, fd, SHUT_WR);
+	return err;
+}
+
 int socket_pending_connect(struct fermata_desc *d, const struct socket_record *r)
 {
 	const struct timespec pause = { 0, SOCKET_TRY_NS };
@@ -173,6 +184,8 @@ int socket_pending_connect(struct fermata_desc *d, const struct socket_record *r
 		socket_poll(d->fd, POLLOUT, CONNECT_MS);
 		err = -socket_get_int(d->fd, SOL_SOCKET, SO_ERROR);
 	}
+	if (!err)
+		err = shut_again(d->fd, r);
 	if (!err)
 		return 0;
 	socket_name_text(&r->remote, text, sizeof(text));

@@ -42,7 +42,7 @@ struct socket_record {
 	uint32_t peer_pid;
 	int32_t peer_fd, peer_domain;
 	uint32_t mode; /* of the file at the local path */
-	uint32_t receive_buffer, reserved; /* SO_RCVBUF as it was, set or tuned */
+	uint32_t receive_buffer, peer_receive_buffer; /* SO_RCVBUF as it was, set or tuned; the peer's, of TCP; 0: not known */
 	uint64_t ino, peer_ino; /* for inspection */
 	struct socket_name local, remote;
 };

@@ -4,17 +4,15 @@
  *
  * The two ends of a connection find each other by name: each publishes its (local, remote) pair and asks for the swapped one,
  * IPv4 addresses written as mapped ones. A connection whose other end nobody in the job holds is
- *   an orphan	 if that end is closed: what it sent may still be read
- *   pending	 if it waits in the queue of a listener, not yet accepted (socket_pending.c)
  *   far	 if somebody on another host of the job has it (socket_far.c)
- *   outside	 otherwise: the checkpoint is refused with both addresses, or, by --external, it is an orphan that was reset
+ *   lone	 otherwise (socket_lone.c)
  *
  * Rounds of the drain, all processes in step:
  *   0..2  a sender whose bytes have not all arrived asks for another round
- *   3	   a sender that still has some is stuck behind a closed window: it makes a guard (socket_guard.c) and publishes that
- *	   under its inode; receivers ask, and so does who shares either end without leading it
+ *   3	   a sender that still has some is stuck behind a closed window: it makes a guard (socket_guard.c), or none if it has shut down, and
+ *	   publishes that under its inode; receivers ask, and so does who shares either end without leading it
  *   4	   the latter take the guard's watched end
- *   5	   the receiver of a stuck sender takes the bytes out and puts them back (socket_stuck.c)
+ *   5	   the receiver of a stuck sender takes the bytes out and puts them back (socket_stuck.c); if that has shut down, it lets them in
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -26,24 +24,12 @@
 #include "base/fdpass.h"
 #include "base/sys.h"
 #include "plugins/socket/socket.h"
+#include "plugins/socket/socket_tcp.h"
 
 #define ROUND_STUCK 3
 #define ROUND_WATCH 4
 #define ROUND_TAKE 5
 #define ARRIVAL_MS 20
-
-/* What netinet/tcp.h calls TCP_*; linux/tcp.h, whose struct tcp_info is the longer one, has no names for them. */
-enum {
-	TCP_ESTABLISHED = 1, TCP_FIN_WAIT1 = 4, TCP_FIN_WAIT2 = 5, TCP_CLOSE = 7, TCP_CLOSE_WAIT = 8, TCP_LAST_ACK = 9,
-	TCP_LISTEN = 10, TCP_CLOSING = 11,
-};
-
-#define STATE(s) (1u << (s))
-#define STATES_CONNECTED                                                                                    \
-	(STATE(TCP_ESTABLISHED) | STATE(TCP_FIN_WAIT1) | STATE(TCP_FIN_WAIT2) | STATE(TCP_CLOSE_WAIT) |     \
-	 STATE(TCP_LAST_ACK) | STATE(TCP_CLOSING))
-#define STATES_SENT_FIN (STATE(TCP_FIN_WAIT1) | STATE(TCP_FIN_WAIT2) | STATE(TCP_LAST_ACK) | STATE(TCP_CLOSING))
-#define STATES_GOT_FIN (STATE(TCP_CLOSE_WAIT) | STATE(TCP_LAST_ACK) | STATE(TCP_CLOSING))
 
 struct tcp_key {
 	char tag[7]; /* "socket/" */
@@ -75,7 +61,7 @@ static struct stuck_key stuck_of(uint64_t ino)
 	return k;
 }
 
-static int refuse(struct fermata_desc *d, const struct socket_state *s, int err, const char *why)
+int socket_tcp_refuse(struct fermata_desc *d, const struct socket_state *s, int err, const char *why)
 {
 	char local[72], remote[72];
 
@@ -84,7 +70,7 @@ static int refuse(struct fermata_desc *d, const struct socket_state *s, int err,
 	return fermata_fail(err, "fd %d: the TCP connection from %s to %s %s", d->fd, local, remote, why);
 }
 
-static int get_info(const struct fermata_desc *d, struct tcp_info *ret)
+int socket_tcp_info(const struct fermata_desc *d, struct tcp_info *ret)
 {
 	int r;
 
@@ -97,7 +83,7 @@ static int claim_connected(struct socket_state *s)
 {
 	struct tcp_key own = key_of(&s->record.local, &s->record.remote);
 	struct tcp_key other = key_of(&s->record.remote, &s->record.local);
-	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, 0, s->record.ino, 0 };
+	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, 0, s->record.ino, 0, (uint32_t)socket_get_int(s->record.maker_fd, SOL_SOCKET, SO_RCVBUF), 0 };
 	int r = fermata_publish(&own, sizeof(own), &self, sizeof(self));
 
 	if (!r)
@@ -109,7 +95,7 @@ static int claim_connected(struct socket_state *s)
 int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s)
 {
 	struct tcp_info info;
-	int r = get_info(d, &info), events;
+	int r = socket_tcp_info(d, &info);
 
 	if (r)
 		return r;
@@ -124,48 +110,19 @@ int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s)
 		return socket_listening_claim(d, s);
 	}
 	if (info.tcpi_state != TCP_CLOSE)
-		return refuse(d, s, -EAGAIN, "is being set up: try again");
-	events = socket_poll(d->fd, POLLRDHUP, 0);
-	s->record.kind = events > 0 && events & POLLRDHUP ? SOCKET_ORPHAN : SOCKET_FRESH;
-	if (s->record.kind == SOCKET_ORPHAN)
-		s->record.flags |= SOCKET_END_OF_FILE | SOCKET_WRITE_SHUT | (events & POLLERR ? SOCKET_ERROR : 0);
+		return socket_tcp_refuse(d, s, -EAGAIN, "is being set up: try again");
+	socket_lone_claim(d, s);
 	return 0;
 }
 
 /* Several hosts of the job may stand on this machine. */
-static int ask_elsewhere(struct socket_state *s)
+int socket_tcp_ask_elsewhere(struct socket_state *s)
 {
 	struct tcp_key own = key_of(&s->record.local, &s->record.remote), other = key_of(&s->record.remote, &s->record.local);
 	int r = socket_far_claim(s, &own, &other, sizeof(own));
 
 	s->elsewhere = true;
 	return r ? r : FERMATA_DRAIN_MORE;
-}
-
-static int without_peer(struct fermata_desc *d, struct socket_state *s, const struct tcp_info *info)
-{
-	int64_t ino = !s->foreign ? socket_diag_tcp(&s->record.remote, &s->record.local) : -EHOSTUNREACH;
-
-	if (s->foreign && info->tcpi_state == TCP_ESTABLISHED && socket_far_has_listener(s))
-		return refuse(d, s, -EAGAIN, "waits to be accepted by its listener on another host: try again");
-	if (ino == 0 && info->tcpi_state == TCP_ESTABLISHED && info->tcpi_bytes_sent)
-		return refuse(d, s, -EAGAIN, "has sent data and waits to be accepted by its listener: try again");
-	if (ino == 0 && info->tcpi_state == TCP_ESTABLISHED)
-		return socket_pending_found(d, s);
-	if (s->foreign && socket_let_go(s))
-		return FERMATA_DRAINED;
-	if (s->foreign && STATE(info->tcpi_state) & STATES_GOT_FIN)
-		return refuse(d, s, -EAGAIN, "leads to another host, where nobody of the job has its other end: it has been closed there, or leads out of the "
-					     "job; close it before the checkpoint");
-	if (ino > 0 && !s->elsewhere)
-		return ask_elsewhere(s);
-	if (ino > 0 || ino == -EHOSTUNREACH || !(STATE(info->tcpi_state) & STATES_GOT_FIN))
-		return socket_let_go(s) ? FERMATA_DRAINED :
-					  refuse(d, s, -EOPNOTSUPP, "leads out of the job: run the peer under the job too, close the "
-								    "connection before the checkpoint, or let it go (--external=error)");
-	s->record.kind = SOCKET_ORPHAN;
-	s->record.flags |= SOCKET_END_OF_FILE;
-	return FERMATA_DRAINED;
 }
 
 /* Round 0: the peer, and what is shut. Round 1 for who has asked elsewhere. */
@@ -181,9 +138,9 @@ static int find_peer(struct fermata_desc *d, struct socket_state *s, const struc
 		s->record.flags |= SOCKET_WRITE_SHUT;
 	far = !socket_peer_resolve(false, &other, sizeof(other), &peer);
 	if (far && ((!s->foreign && !s->elsewhere) || !socket_far_resolve(s, &other, sizeof(other), &peer)))
-		return without_peer(d, s, info);
+		return socket_lone_found(d, s, info);
 	if (!far && peer.ino == s->record.ino)
-		return refuse(d, s, -EOPNOTSUPP, "is a connection to itself, which is not supported");
+		return socket_tcp_refuse(d, s, -EOPNOTSUPP, "is a connection to itself, which is not supported");
 	if (STATE(state) & STATES_GOT_FIN)
 		s->record.flags |= SOCKET_END_OF_FILE;
 	else if (events > 0 && events & POLLRDHUP)
@@ -243,13 +200,9 @@ static bool arrives_soon(const struct fermata_desc *d, const struct socket_state
 static int announce_stuck(struct fermata_desc *d, struct socket_state *s, uint32_t state)
 {
 	struct stuck_key key = stuck_of(s->record.ino);
-	struct socket_guard guard;
-	int r;
+	struct socket_guard guard = { .lock = SOCKET_GUARD_NONE };
+	int r = STATE(state) & STATES_SENT_FIN ? 0 : socket_guard_make(d->fd, &guard);
 
-	if (STATE(state) & STATES_SENT_FIN)
-		return refuse(d, s, -EAGAIN, "is half closed with more under way than its receiver takes: try again when that has "
-					     "read");
-	r = socket_guard_make(d->fd, &guard);
 	if (!r)
 		r = fermata_publish(&key, sizeof(key), &guard, sizeof(guard));
 	s->stuck = true;
@@ -297,6 +250,10 @@ static int drain_receiving(struct fermata_desc *d, struct socket_state *s, unsig
 	}
 	if (round != ROUND_TAKE || !guard_of(&key, &guard))
 		return 0;
+	if (guard.lock == SOCKET_GUARD_NONE) {
+		s->record.flags |= SOCKET_END_OF_FILE;
+		return socket_lone_let_in(d, s);
+	}
 	r = socket_check_urgent(d->fd, &s->record); /* before the sender's bytes are between the two */
 	return r ? r : socket_stuck_take(d, s, &guard);
 }
@@ -310,7 +267,7 @@ int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned in
 		return socket_pending_drain(d, s, round);
 	if (s->record.kind != SOCKET_CONNECTED)
 		return FERMATA_DRAINED;
-	r = get_info(d, &info);
+	r = socket_tcp_info(d, &info);
 	if (!r && (round == 0 || (round == 1 && s->elsewhere)))
 		r = find_peer(d, s, &info);
 	if (r || s->record.kind != SOCKET_CONNECTED || (round == 0 && s->elsewhere))
@@ -326,7 +283,7 @@ static int watch(struct fermata_desc *d, uint64_t sender, bool receives)
 	struct stuck_key key = stuck_of(sender);
 	struct socket_guard guard;
 
-	return guard_of(&key, &guard) ? socket_guard_watch(d->fd, receives, &guard) : 0;
+	return guard_of(&key, &guard) && guard.lock != SOCKET_GUARD_NONE ? socket_guard_watch(d->fd, receives, &guard) : 0;
 }
 
 /* Another process leads this end; its other end may be stuck, or it may itself. */

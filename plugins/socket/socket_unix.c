@@ -34,7 +34,7 @@ static struct unix_key key_of(uint64_t ino)
 static int publish(const struct socket_state *s)
 {
 	struct unix_key own = key_of(s->record.ino);
-	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, fermata_host(), s->record.ino, s->record.peer_ino };
+	struct socket_peer self = { fermata_pid(), s->record.maker_fd, s->record.domain, fermata_host(), s->record.ino, s->record.peer_ino, 0, 0 };
 	int r = fermata_publish(&own, sizeof(own), &self, sizeof(self));
 
 	if (!r && s->record.type == SOCK_DGRAM && s->record.local.length > 2)
@@ -99,7 +99,7 @@ static int without_inode(struct fermata_desc *d, struct socket_state *s)
 	if (s->record.type == SOCK_DGRAM)
 		return FERMATA_DRAINED;
 	if ((s->record.flags & both) != both) {
-		if (!s->record.flags && socket_queued(d->fd, SIOCOUTQ) == 0)
+		if (!(s->record.flags & SOCKET_READ_SHUT) && socket_queued(d->fd, SIOCOUTQ) == 0)
 			return socket_pending_found(d, s);
 		return fermata_fail(-EAGAIN, "fd %d: its unix connection has sent data and waits to be accepted: try again",
 				    d->fd);

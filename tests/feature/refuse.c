@@ -79,6 +79,21 @@ static int urgent_unix(void)
 	return ends[1];
 }
 
+/* Nobody can look at what a client has sent that waits for accept. */
+static int unaccepted(int family)
+{
+	struct sockaddr_storage a = { .ss_family = (sa_family_t)family };
+	int listener = socket(family, SOCK_STREAM, 0), fd = socket(family, SOCK_STREAM, 0);
+	socklen_t length = sizeof(a);
+
+	if (family == AF_INET)
+		((struct sockaddr_in *)&a)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(bind(listener, (struct sockaddr *)&a, family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(sa_family_t)) == 0 && listen(listener, 1) == 0);
+	CHECK(getsockname(listener, (struct sockaddr *)&a, &length) == 0 && connect(fd, (struct sockaddr *)&a, length) == 0);
+	CHECK(write(fd, "a", 1) == 1 && shutdown(fd, SHUT_WR) == 0);
+	return fd;
+}
+
 /* The kernel does not tell from where. */
 static int relative_socket(void)
 {
@@ -326,6 +341,10 @@ static int make(const char *kind)
 		return urgent_tcp();
 	if (strcmp(kind, "urgent_unix") == 0)
 		return urgent_unix();
+	if (strcmp(kind, "unaccepted") == 0)
+		return unaccepted(AF_INET);
+	if (strcmp(kind, "unaccepted_unix") == 0)
+		return unaccepted(AF_UNIX);
 	if (strcmp(kind, "relative_socket") == 0)
 		return relative_socket();
 	if (strcmp(kind, "mixed_pipe") == 0 || strcmp(kind, "mixed_pipe_2") == 0)
