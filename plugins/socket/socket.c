@@ -180,6 +180,7 @@ static void socket_resume(void)
 
 static void socket_restarted(void)
 {
+	socket_connecting_restarted();
 	socket_flight_end();
 	socket_datagrams_end();
 	socket_path_end();

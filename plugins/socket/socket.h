@@ -130,6 +130,7 @@ int socket_far_claim(struct socket_state *s, const void *own_key, const void *ot
 int socket_far_publish_port(const struct socket_state *s); /* of a listener */
 bool socket_far_resolve(const struct socket_state *s, const void *key, size_t length, struct socket_peer *ret); /* the lowest holder on another host */
 void socket_far_found(struct socket_state *s, const struct socket_peer *peer);
+int socket_far_ask_listener(struct socket_state *s); /* before the next is asked. 0 or -errno */
 bool socket_far_has_listener(const struct socket_state *s); /* somebody in the job listens where it is connected to */
 int socket_far_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
 void socket_far_narrow(const struct fermata_desc *d, struct socket_state *s); /* behind the drain */
@@ -231,6 +232,13 @@ int socket_pending_drain(struct fermata_desc *d, struct socket_state *s, unsigne
 /* REFILL: back into the queue. */
 int socket_pending_connect(struct fermata_desc *d, const struct socket_record *r);
 
+/* ---- socket_connecting.c ---- */
+/* A socket of TCP in the state SYN_SENT: claim, drain, REFILL, and when all is back. */
+int socket_connecting_claim(struct fermata_desc *d, struct socket_state *s);
+int socket_connecting_drain(struct fermata_desc *d, struct socket_state *s);
+int socket_connecting_later(struct fermata_desc *d, const struct socket_record *r);
+void socket_connecting_restarted(void);
+
 /* ---- socket_diag.c ---- */
 struct socket_unix_info {
 	uint32_t ino, peer_ino; /* peer 0: none or not held by a descriptor */
@@ -246,6 +254,8 @@ struct socket_tcp_seen {
 };
 /* The TCP socket at (@local, @remote) on this host. 0, or -ENOENT. */
 int socket_diag_tcp(const struct socket_name *local, const struct socket_name *remote, struct socket_tcp_seen *ret);
+/* Whom the TCP socket with inode @ino, in the state SYN_SENT, has asked: getpeername does not tell. 0, or -ENOENT: it is not in that state. */
+int socket_diag_connecting(int domain, uint64_t ino, struct socket_name *ret);
 
 /* ---- socket_lone.c ---- */
 struct tcp_info;

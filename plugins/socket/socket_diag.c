@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What only the kernel's socket diagnostics (NETLINK_SOCK_DIAG, sock_diag(7)) tell: which socket a unix socket is connected to, how far
- * it is shut down, how long a listener's queue is; whether a TCP peer is held by anybody on this host. Needs no privilege.
+ * it is shut down, how long a listener's queue is; whether a TCP peer is held by anybody on this host, and in which state it is; whom one that is being connected has asked. Needs no privilege.
  * Owns nothing: a netlink socket a question.
  */
 #include <errno.h>
@@ -18,6 +18,7 @@
 #include "plugins/socket/socket_tcp.h"
 
 #define ANSWER_SIZE 2048
+#define PART_SIZE 16384 /* the kernel makes them smaller */
 
 /* Sends @request and receives its one answer: the bytes of it, or -errno (-ENOENT: no such socket). */
 static long question(const void *request, size_t len, void *answer)
@@ -106,6 +107,69 @@ static void fill_id(struct inet_diag_sockid *id, const struct socket_name *local
 	memcpy(&r6, remote->bytes, sizeof(r6));
 	memcpy(id->idiag_src, &l6.sin6_addr, 16);
 	memcpy(id->idiag_dst, &r6.sin6_addr, 16);
+}
+
+static void name_of(const struct inet_diag_msg *m, struct socket_name *ret)
+{
+	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6, .sin6_port = m->id.idiag_dport };
+	struct sockaddr_in a4 = { .sin_family = AF_INET, .sin_port = m->id.idiag_dport };
+
+	memcpy(&a4.sin_addr, m->id.idiag_dst, 4);
+	memcpy(&a6.sin6_addr, m->id.idiag_dst, 16);
+	if (a6.sin6_addr.s6_addr[0] == 0xfe && (a6.sin6_addr.s6_addr[1] & 0xc0) == 0x80) /* of a link */
+		a6.sin6_scope_id = m->id.idiag_if;
+	memset(ret, 0, sizeof(*ret));
+	ret->length = m->idiag_family == AF_INET ? sizeof(a4) : sizeof(a6);
+	memcpy(ret->bytes, m->idiag_family == AF_INET ? (void *)&a4 : (void *)&a6, ret->length);
+}
+
+/* In one part of an answer. 1: found; 0: not, there is more; or -errno. */
+static int find_inode(const char *answer, long n, uint64_t ino, struct socket_name *ret)
+{
+	const struct nlmsghdr *h = (const void *)answer;
+
+	for (; n > 0 && NLMSG_OK(h, n); h = NLMSG_NEXT(h, n)) {
+		const struct inet_diag_msg *m = NLMSG_DATA(h);
+
+		if (h->nlmsg_type == NLMSG_DONE)
+			return -ENOENT;
+		if (h->nlmsg_type == NLMSG_ERROR)
+			return -EPROTO;
+		if (m->idiag_inode != (uint32_t)ino)
+			continue;
+		name_of(m, ret);
+		return 1;
+	}
+	return 0;
+}
+
+int socket_diag_connecting(int domain, uint64_t ino, struct socket_name *ret)
+{
+	struct {
+		struct nlmsghdr head;
+		struct inet_diag_req_v2 req;
+	} request = {
+		.head = { sizeof(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 1, 0 },
+		.req = { .sdiag_family = (uint8_t)domain, .sdiag_protocol = IPPROTO_TCP, .idiag_states = STATE(TCP_SYN_SENT) },
+	};
+	char answer[PART_SIZE] __attribute__((aligned(8)));
+	int fd = (int)RAW3(SYS_socket, AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG), r;
+	long n;
+
+	if (fd < 0)
+		return fd;
+	n = RAW6(SYS_sendto, fd, &request, sizeof(request), 0, 0, 0);
+	for (r = n < 0 ? (int)n : 0; !r; r = find_inode(answer, n, ino, ret)) {
+		do
+			n = RAW6(SYS_recvfrom, fd, answer, sizeof(answer), 0, 0, 0);
+		while (n == -EINTR);
+		if (n <= 0) {
+			r = n ? (int)n : -EPROTO;
+			break;
+		}
+	}
+	raw_close(fd);
+	return r > 0 ? 0 : r;
 }
 
 int socket_diag_tcp(const struct socket_name *local, const struct socket_name *remote, struct socket_tcp_seen *ret)

@@ -92,6 +92,14 @@ int socket_far_claim(struct socket_state *s, const void *own_key, const void *ot
 	return r ? r : fermata_job_ask(&there, sizeof(there));
 }
 
+int socket_far_ask_listener(struct socket_state *s)
+{
+	struct socket_end remote = socket_end_of(&s->record.remote);
+	struct port_key there = port_key_of(&remote);
+
+	return fermata_job_ask(&there, sizeof(there));
+}
+
 bool socket_far_resolve(const struct socket_state *s, const void *key, size_t length, struct socket_peer *ret)
 {
 	struct far_peer p;

@@ -11,6 +11,7 @@ enum socket_kind {
 	SOCKET_ORPHAN = 4,    /* was connected; the peer is gone, what it sent may still be read */
 	SOCKET_PENDING = 5,   /* connected, but not yet accepted by its listener, which is in the job; nothing sent yet */
 	SOCKET_NAMED = 6,     /* datagrams: connected to whoever has the remote name */
+	SOCKET_CONNECTING = 7, /* TCP: has asked the remote name for a connection, without an answer */
 };
 
 enum {

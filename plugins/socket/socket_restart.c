@@ -217,7 +217,7 @@ int socket_fd_restore(struct fermata_desc *d, const void *record, size_t len)
 	state = d->priv;
 	if (v.r->kind == SOCKET_ORPHAN)
 		return restore_orphan(d, &v);
-	if (v.r->kind == SOCKET_PENDING) /* connects in REFILL */
+	if (v.r->kind == SOCKET_PENDING || v.r->kind == SOCKET_CONNECTING) /* connects in REFILL, or later */
 		return make_socket(d, &v);
 	if (v.r->kind != SOCKET_CONNECTED)
 		return FERMATA_FD_LATER;
@@ -332,6 +332,8 @@ int socket_fd_refill(struct fermata_desc *d, const void *record, size_t len)
 		r = state->far ? socket_far_refill(d) : refill_connected(d, &v);
 	if (!r && v.r->kind == SOCKET_PENDING)
 		r = socket_pending_connect(d, v.r);
+	if (!r && v.r->kind == SOCKET_CONNECTING)
+		r = socket_connecting_later(d, &state->record);
 	if (!r && v.r->kind == SOCKET_ORPHAN && !socket_is_tcp(v.r))
 		r = refill_orphan(d, &v);
 	if (!r && socket_is_unix_datagram(v.r) && (v.r->kind == SOCKET_FRESH || v.r->kind == SOCKET_NAMED))

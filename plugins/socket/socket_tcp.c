@@ -3,7 +3,7 @@
  * TCP: what a socket is, who its peer is, and when nothing is under way any more. No state of its own.
  *
  * The two ends of a connection find each other by name: each publishes its (local, remote) pair and asks for the swapped one,
- * IPv4 addresses written as mapped ones. A connection whose other end nobody in the job holds is
+ * IPv4 addresses written as mapped ones (of one that is being set up: socket_connecting.c). A connection whose other end nobody in the job holds is
  *   far	 if somebody on another host of the job has it (socket_far.c)
  *   lone	 otherwise (socket_lone.c)
  *
@@ -109,6 +109,8 @@ int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s)
 		s->pending = info.tcpi_unacked;
 		return socket_listening_claim(d, s);
 	}
+	if (info.tcpi_state == TCP_SYN_SENT)
+		return socket_connecting_claim(d, s);
 	if (info.tcpi_state != TCP_CLOSE)
 		return socket_tcp_refuse(d, s, -EAGAIN, "is being set up: try again");
 	socket_lone_claim(d, s);
@@ -265,6 +267,8 @@ int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned in
 
 	if (s->record.kind == SOCKET_LISTENING || s->record.kind == SOCKET_PENDING)
 		return socket_pending_drain(d, s, round);
+	if (s->record.kind == SOCKET_CONNECTING)
+		return socket_connecting_drain(d, s);
 	if (s->record.kind != SOCKET_CONNECTED)
 		return FERMATA_DRAINED;
 	r = socket_tcp_info(d, &info);
