@@ -3,9 +3,11 @@
  * The kernel's asynchronous I/O, io_uring and libaio. What is in flight, and how a ring or a context was made, the kernel does not tell: they cannot be held. io_uring is off on many hosts
  * (kernel.io_uring_disabled, Docker's default seccomp profile), libaio on some, and programs have another way (a data base its own threads): in a job they are told that this kernel is without,
  * and go that way. Seen are the calls of liburing and libaio that make one, and the system calls by number; what is made otherwise (those libraries linked statically) is refused at a
- * checkpoint. No state.
+ * checkpoint. Likewise sends without a copy (MSG_ZEROCOPY, which a socket allows by SO_ZEROCOPY): the kernel numbers them for each socket, and says later which are through; neither the number nor what is still to be
+ * said can be had. No state.
  */
 #include <errno.h>
+#include <sys/socket.h>
 
 #include "agent/agent.h"
 #include "agent/wrap.h"
@@ -57,6 +59,17 @@ int io_setup(int events, struct io_context **context)
 int io_queue_init(int events, struct io_context **context)
 {
 	return refuse("libaio");
+}
+
+EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t length)
+{
+	WRAP_READY(setsockopt);
+	if (unlikely(level == SOL_SOCKET && name == SO_ZEROCOPY && agent.active)) {
+		refuse("MSG_ZEROCOPY");
+		errno = ENOPROTOOPT;
+		return -1;
+	}
+	return real.setsockopt(fd, level, name, value, length);
 }
 
 long wrap_async_syscall(long nr)

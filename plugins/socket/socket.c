@@ -31,6 +31,8 @@ static int classify(struct fermata_desc *d, struct socket_state *s)
 	r->maker_pid = fermata_pid();
 	r->maker_fd = d->fd;
 	socket_name_get(d->fd, false, &r->local);
+	if (socket_get_int(d->fd, SOL_SOCKET, SO_ZEROCOPY) > 0)
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a socket that sends without a copy (SO_ZEROCOPY, which libc's setsockopt would have refused): have the program do without", d->fd);
 	if (r->domain == AF_UNIX)
 		return socket_unix_claim(d, s);
 	if (socket_is_inet(r->domain) && r->type == SOCK_STREAM && r->protocol == IPPROTO_TCP)

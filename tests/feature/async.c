@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A program that takes io_uring and libaio where they are to be had, by number or by their libraries, and does without where the kernel says that they are not: it writes to a file, and reads
- * back what it wrote.
+ * back what it wrote. And one that sends without a copy, if it may: what it is told of that is complete.
  */
-#include "feature.h"
+#include "loopback.h"
 
 #include <dlfcn.h>
+#include <linux/errqueue.h>
 #include <linux/io_uring.h>
+#include <poll.h>
 #include <sys/syscall.h>
 
 static struct io_uring_params params;
@@ -31,8 +33,32 @@ static void check_number(long r)
 	CHECK(r >= 0 || errno == ENOSYS || errno == EPERM);
 }
 
+/* That a send is through is said by its number, each once. */
+static void take_notice(int fd, uint32_t number)
+{
+	char control[256];
+	struct msghdr m = { .msg_control = control, .msg_controllen = sizeof(control) };
+	struct pollfd p = { .fd = fd };
+	struct sock_extended_err e;
+
+	CHECK(poll(&p, 1, 10000) == 1 && p.revents & POLLERR && recvmsg(fd, &m, MSG_ERRQUEUE) == 0 && CMSG_FIRSTHDR(&m));
+	memcpy(&e, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(e));
+	CHECK(e.ee_origin == SO_EE_ORIGIN_ZEROCOPY && e.ee_info == number && e.ee_data == number);
+}
+
+static void send_through(const int ends[2], uint32_t number, int without_copy)
+{
+	char c = (char)number, got;
+
+	CHECK(send(ends[0], &c, 1, without_copy ? MSG_ZEROCOPY : 0) == 1 && recv(ends[1], &got, 1, MSG_WAITALL) == 1 && got == c);
+	if (without_copy)
+		take_notice(ends[0], number);
+}
+
 int main(void)
 {
+	int ends[2], yes = 1, without_copy;
+	uint32_t number = 0;
 	int fd = open("data", O_RDWR | O_CREAT | O_TRUNC, 0600);
 	uint64_t n, step = 0;
 
@@ -41,10 +67,14 @@ int main(void)
 	check_number(syscall(SYS_io_setup, 8, &contexts[0]));
 	call("liburing.so.2", "io_uring_queue_init", ring);
 	call("libaio.so.1", "io_setup", &contexts[1]);
+	connect_loopback(ends);
+	without_copy = setsockopt(ends[0], SOL_SOCKET, SO_ZEROCOPY, &yes, sizeof(yes)) == 0;
+	CHECK(without_copy || errno == ENOPROTOOPT);
 	feature_ready();
 	do {
 		step++;
 		CHECK(pwrite(fd, &step, 8, 0) == 8 && pread(fd, &n, 8, 0) == 8 && n == step);
+		send_through(ends, number++, without_copy);
 		feature_work();
 	} while (feature_step());
 	return 0;

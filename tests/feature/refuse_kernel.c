@@ -13,6 +13,7 @@
 #include <sys/fanotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -100,6 +101,15 @@ static int make_context(void)
 	return open("/dev/null", O_RDONLY);
 }
 
+static int make_zerocopy(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
+
+	CHECK(fd >= 0 && syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_ZEROCOPY, &yes, sizeof(yes)) == 0);
+	what = "is a socket that sends without a copy";
+	return fd;
+}
+
 static int make_secret(void)
 {
 	int fd = given(syscall(447 /* SYS_memfd_secret */, 0), "secret");
@@ -125,7 +135,7 @@ static const struct {
 	int (*make)(void);
 } objects[] = {
 	{ "io_uring", make_ring }, { "userfaultfd", make_userfault }, { "perf", make_counter }, { "fanotify", make_fanotify },
-	{ "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed }, { "aio", make_context }, { "secret", make_secret }, { "segment", make_segment },
+	{ "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed }, { "aio", make_context }, { "secret", make_secret }, { "segment", make_segment }, { "zerocopy", make_zerocopy },
 };
 
 int main(int argc, char **argv)
