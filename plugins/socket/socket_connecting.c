@@ -6,6 +6,8 @@
  * A thread that stands in connect looks after the connection when it goes on (agent/call.c). A program that only asks whether it may write finds out likewise. If the connection cannot even be asked for any more (no
  * such network here), it finds it refused.
  *
+ * One that has been refused already is refused again, by a port of this host, whether the program has been told of it or not: it may ask anew by the same socket. (Why it was, if for another reason, is lost.)
+ *
  * One that was asked of another host of the job is refused for the moment: at a restart that host is elsewhere. Owns the list of those to be asked for again.
  */
 #include <errno.h>
@@ -83,11 +85,25 @@ static void ask_again(int fd, const struct socket_record *r)
 	raw_fcntl(fd, F_SETFL, flags);
 }
 
+static void refuse_again(int fd, const struct socket_record *r)
+{
+	int flags = raw_fcntl(fd, F_GETFL, 0);
+
+	raw_fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+	connect_refused(fd, r->domain);
+	raw_fcntl(fd, F_SETFL, flags);
+	if (!(r->flags & SOCKET_ERROR))
+		socket_get_int(fd, SOL_SOCKET, SO_ERROR); /* the program has read it */
+}
+
 void socket_connecting_restarted(void)
 {
 	for (struct connecting *c = list, *next; c; c = next) {
 		next = c->next;
-		ask_again(c->fd, &c->record);
+		if (c->record.flags & SOCKET_END_OF_FILE)
+			refuse_again(c->fd, &c->record);
+		else
+			ask_again(c->fd, &c->record);
 		fermata_free(c);
 	}
 	list = NULL;

@@ -49,10 +49,23 @@ int socket_lone_let_in(struct fermata_desc *d, struct socket_state *s)
 	return fermata_fail(-EAGAIN, "fd %d: its other end was closed with more under way than the buffers of a connection may hold: try again when some of it has been read", d->fd);
 }
 
+/* It has asked for a connection, and got none: no handshake has left a trace. */
+static bool was_refused(int fd)
+{
+	struct tcp_info i = { 0 };
+
+	return socket_get(fd, IPPROTO_TCP, TCP_INFO, &i, sizeof(i)) > 0 && !i.tcpi_rtt && !i.tcpi_options && !i.tcpi_bytes_acked && !i.tcpi_bytes_received;
+}
+
 void socket_lone_claim(struct fermata_desc *d, struct socket_state *s)
 {
 	int events = socket_poll(d->fd, POLLRDHUP, 0);
 
+	if (events > 0 && events & POLLRDHUP && was_refused(d->fd)) {
+		s->record.kind = SOCKET_CONNECTING;
+		s->record.flags |= SOCKET_END_OF_FILE | (events & POLLERR ? SOCKET_ERROR : 0);
+		return;
+	}
 	s->record.kind = events > 0 && events & POLLRDHUP ? SOCKET_ORPHAN : SOCKET_FRESH;
 	if (s->record.kind == SOCKET_ORPHAN)
 		s->record.flags |= SOCKET_END_OF_FILE | SOCKET_WRITE_SHUT | (events & POLLERR ? SOCKET_ERROR : 0);

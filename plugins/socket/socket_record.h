@@ -15,10 +15,10 @@ enum socket_kind {
 };
 
 enum {
-	SOCKET_END_OF_FILE = 1,	 /* the peer will send no more: end of file after the content */
+	SOCKET_END_OF_FILE = 1,	 /* the peer will send no more: end of file after the content. CONNECTING: it was refused */
 	SOCKET_READ_SHUT = 2,	 /* shutdown(SHUT_RD) here */
 	SOCKET_WRITE_SHUT = 4,	 /* shutdown(SHUT_WR) here */
-	SOCKET_ERROR = 8,	 /* orphan: the next call reports a reset */
+	SOCKET_ERROR = 8,	 /* orphan: the next call reports a reset. CONNECTING: .. that it was refused */
 	SOCKET_FAR = 32,	 /* CONNECTED, TCP: the peer is on another host of the job */
 	SOCKET_FAR_LISTENS = 64, /* and of the two ends this one listens at a restart */
 	SOCKET_EXTERNAL = 128,	 /* ORPHAN: its peer was not of the job */
