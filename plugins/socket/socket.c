@@ -186,7 +186,7 @@ static void socket_restarted(void)
 	socket_flight_end();
 	socket_datagrams_end();
 	socket_path_end();
-	socket_peek_forget();
+	socket_seen_forget();
 	socket_far_end();
 	socket_guards_forget();
 }

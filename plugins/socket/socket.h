@@ -194,7 +194,12 @@ int socket_netlink_bind(int fd, int number, const struct socket_record *r);
 int socket_peek_unix(int fd, int type, uint64_t ino, struct socket_messages *ret);
 /* The descriptors in its queue, in their order; each is @take's from then on. */
 int socket_peek_descriptors(int fd, int type, uint64_t ino, int (*take)(void *arg, int fd), void *arg);
-void socket_peek_forget(void);
+
+/* ---- socket_seen.c ---- */
+bool socket_seen(uint64_t ino); /* an empty message, in the socket's queue */
+int socket_seen_add(uint64_t ino); /* 0 or -ENOMEM */
+void socket_seen_remove(uint64_t ino);
+void socket_seen_forget(void); /* in a restart */
 
 /* ---- socket_flight.c ---- */
 int socket_flight_unpack(struct fermata_desc *d);

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What lies in the queue of a unix socket, looked at without taking it: message by message, with senders' names, credentials and
- * descriptors. Owns the list of the sockets in which an empty message has been seen.
+ * descriptors.
  *
  * SO_PEEK_OFF leads a peek along the queue: each begins where the one before ended. SO_PASSCRED is on meanwhile: credentials show where a
  * stream's bytes have different senders, and tell an empty packet from the end of the queue. Both are the program's again afterwards.
  *
- * Empty messages have no bytes for SO_PEEK_OFF to count, so the kernel marks each as it is seen and passes it over from then on. The first of
- * a queue a plain peek shows always; further ones nobody sees a second time. Where one has been, the next checkpoint of that queue is
- * refused unless the queue has been empty meanwhile. Each process knows what it has seen itself: where several hold the socket and another leads it by
- * then, the message is lost at a restart, and nobody notices. And who is killed in the middle of a look leaves the two options as they are to the others.
+ * Empty messages are seen once (socket_seen.c). Who is killed in the middle of a look leaves the two options as they are to the others. No state.
  */
 #include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
 #include <string.h>
 
 #include "base/sys.h"
@@ -19,12 +18,6 @@
 
 #define FDS_MAX 253 /* SCM_MAX_FD */
 #define STREAM_PIECE (1u << 18)
-
-struct seen {
-	struct seen *next;
-	uint64_t ino;
-};
-static struct seen *seen;
 
 struct peek { /* one look */
 	long got;    /* bytes of it, or -errno */
@@ -132,45 +125,6 @@ static int add(struct socket_messages *b, const struct peek *p, uint32_t fd_coun
 	return 0;
 }
 
-/* ---- empty messages ---- */
-
-static struct seen **seen_at(uint64_t ino)
-{
-	struct seen **at = &seen;
-
-	while (*at && (*at)->ino != ino)
-		at = &(*at)->next;
-	return at;
-}
-
-static int seen_add(uint64_t ino)
-{
-	struct seen **at = seen_at(ino);
-
-	if (!*at)
-		*at = fermata_alloc(sizeof(**at));
-	if (!*at)
-		return -ENOMEM;
-	(*at)->ino = ino;
-	return 0;
-}
-
-static void seen_remove(uint64_t ino)
-{
-	struct seen **at = seen_at(ino), *old = *at;
-
-	if (!old)
-		return;
-	*at = old->next;
-	fermata_free(old);
-}
-
-void socket_peek_forget(void)
-{
-	while (seen)
-		seen_remove(seen->ino);
-}
-
 /* ---- datagrams and packets ---- */
 
 /* The message at SO_PEEK_OFF: 1, 0 when there is none, or -errno. The first look tells the size, and is the only one at an empty one. */
@@ -198,14 +152,14 @@ static int peek_message(int fd, struct socket_messages *b)
 
 static int peek_packets(int fd, uint64_t ino, struct socket_messages *b)
 {
-	bool again = *seen_at(ino) != NULL;
+	bool again = socket_seen(ino);
 	struct peek p;
 	int r;
 
 	look(fd, NULL, 0, &p); /* a plain one */
 	close_all(&p);
 	if (p.got == -EAGAIN || (p.got >= 0 && !p.any)) {
-		seen_remove(ino);
+		socket_seen_remove(ino);
 		return 0;
 	}
 	if (again)
@@ -225,12 +179,20 @@ static int peek_packets(int fd, uint64_t ino, struct socket_messages *b)
 		if (r <= 0)
 			break;
 		if (before && ((const struct socket_message *)(const void *)(b->bytes + before))->length == 0)
-			r = seen_add(ino);
+			r = socket_seen_add(ino);
 	}
 	return r < 0 ? r : 0;
 }
 
 /* ---- streams ---- */
+
+/* No look goes beyond: it would be told of an error that is the program's to be told, that the other end was closed with something unread. */
+static size_t queued(int fd)
+{
+	int n = socket_queued(fd, SIOCINQ);
+
+	return n > 0 ? (size_t)n : 0;
+}
 
 /*
  * How many of the @n bytes at @at, which @bytes are, come before those that carry descriptors. A shorter look would not tell: it shows the descriptors of
@@ -274,7 +236,7 @@ static int peek_stream(int fd, struct socket_messages *b)
 	int r = piece ? 0 : -ENOMEM;
 	struct peek p = { 0 };
 
-	for (size_t at = 0; !r; at += (size_t)p.got) {
+	for (size_t at = 0; !r && at < queued(fd); at += (size_t)p.got) {
 		r = look_stream(fd, at, piece, &p);
 		close_all(&p);
 		if (r || p.got <= 0)
@@ -315,7 +277,7 @@ static int each_of_packets(int fd, uint64_t ino, int (*take)(void *arg, int fd),
 		if (!r)
 			r = take_each(&p, take, arg);
 		if (!r && !p.got && n)
-			r = seen_add(ino);
+			r = socket_seen_add(ino);
 		at += (size_t)p.got;
 	}
 	return r;
@@ -327,7 +289,7 @@ static int each_of_stream(int fd, int (*take)(void *arg, int fd), void *arg)
 	int r = piece ? 0 : -ENOMEM;
 	struct peek p;
 
-	for (size_t at = 0; !r; at += (size_t)p.got) {
+	for (size_t at = 0; !r && at < queued(fd); at += (size_t)p.got) {
 		r = look_stream(fd, at, piece, &p);
 		if (p.got <= 0)
 			break;
@@ -348,6 +310,16 @@ static int failed(int fd, int err)
 	default:
 		return fermata_fail(err, "what is queued in fd %d cannot be copied (errno %d)", fd, -err);
 	}
+}
+
+/* Of packets the first look is told of an error, before them. 1: there is one, and nothing else; 0: there is none. */
+static int error_first(int fd, int type)
+{
+	int events = type == SOCK_STREAM ? 0 : socket_poll(fd, 0, 0);
+
+	if (events <= 0 || !(events & POLLERR))
+		return 0;
+	return !queued(fd) ? 1 : fermata_fail(-EAGAIN, "fd %d: an error, which the program has not been told of, comes before what is queued: try again when it has", fd);
 }
 
 struct options { /* the program's */
@@ -373,8 +345,13 @@ static void options_put_back(int fd, struct options o)
 
 int socket_peek_descriptors(int fd, int type, uint64_t ino, int (*take)(void *arg, int fd), void *arg)
 {
-	struct options o = options_set(fd);
-	int r = type == SOCK_STREAM ? each_of_stream(fd, take, arg) : each_of_packets(fd, ino, take, arg);
+	int r = error_first(fd, type);
+	struct options o;
+
+	if (r)
+		return r < 0 ? r : 0;
+	o = options_set(fd);
+	r = type == SOCK_STREAM ? each_of_stream(fd, take, arg) : each_of_packets(fd, ino, take, arg);
 
 	options_put_back(fd, o);
 	return r ? failed(fd, r) : 0;
@@ -382,10 +359,13 @@ int socket_peek_descriptors(int fd, int type, uint64_t ino, int (*take)(void *ar
 
 int socket_peek_unix(int fd, int type, uint64_t ino, struct socket_messages *ret)
 {
-	struct options o = options_set(fd);
-	int r;
+	int r = error_first(fd, type);
+	struct options o;
 
 	memset(ret, 0, sizeof(*ret));
+	if (r)
+		return r < 0 ? r : 0;
+	o = options_set(fd);
 	r = type == SOCK_STREAM ? peek_stream(fd, ret) : peek_packets(fd, ino, ret);
 	options_put_back(fd, o);
 	if (!r)

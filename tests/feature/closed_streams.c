@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Connections that one end has closed, or shut down, while the other had not taken all: what is left, and then the end, comes once. And such as nobody has accepted yet, whose client has
- * said already that it sends nothing.
+ * said already that it sends nothing. And unix
+ * sockets whose other end was closed with something unread: the program is told of that, once, in its place.
  */
 #include "loopback.h"
 
@@ -132,6 +133,49 @@ static void check_accepted(int from, int client)
 	CHECK(send(server, "a", 1, 0) == 1 && recv(client, &c, 1, 0) == 1 && c == 'a' && close(server) == 0 && close(client) == 0);
 }
 
+static int reset_stream, reset_packets, reset_waiting;
+
+/* One end, which has something to read, and of the other nobody has read. */
+static int reset_pair(int type, const char *left)
+{
+	int ends[2];
+
+	CHECK(socketpair(AF_UNIX, type, 0, ends) == 0 && send(ends[0], "unread", 6, 0) == 6);
+	CHECK((!left || send(ends[1], left, strlen(left), 0) > 0) && close(ends[1]) == 0);
+	return ends[0];
+}
+
+static void make_resets(void)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int closes = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "closed_streams-%d-closes", getpid());
+	CHECK(bind(closes, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(closes, 1) == 0);
+	reset_waiting = dial(AF_UNIX, &a, sizeof(a), 0);
+	CHECK(close(closes) == 0);
+	reset_stream = reset_pair(SOCK_STREAM, "left");
+	reset_packets = reset_pair(SOCK_SEQPACKET, NULL);
+}
+
+static void check_reset(int fd)
+{
+	char c;
+
+	CHECK(recv(fd, &c, 1, MSG_DONTWAIT) == -1 && errno == ECONNRESET);
+	CHECK(recv(fd, &c, 1, MSG_DONTWAIT) == 0 && send(fd, "a", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE && close(fd) == 0);
+}
+
+static void check_resets(void)
+{
+	char got[8];
+
+	CHECK(recv(reset_stream, got, sizeof(got), MSG_DONTWAIT) == 4 && memcmp(got, "left", 4) == 0);
+	check_reset(reset_stream);
+	check_reset(reset_packets);
+	check_reset(reset_waiting);
+}
+
 int main(void)
 {
 	for (size_t i = 0; i < ANSWER; i++)
@@ -143,6 +187,7 @@ int main(void)
 	waiting = dial(AF_INET, &at, sizeof(at), 0);
 	waiting_local = dial(AF_UNIX, &at_local, sizeof(at_local), 0);
 	CHECK(shutdown(waiting, SHUT_WR) == 0 && shutdown(waiting_local, SHUT_WR) == 0);
+	make_resets();
 	feature_ready();
 	do
 		feature_work();
@@ -152,5 +197,6 @@ int main(void)
 			check(&streams[i]);
 	check_accepted(listener, waiting);
 	check_accepted(local, waiting_local);
+	check_resets();
 	return 0;
 }
