@@ -95,8 +95,11 @@ static int claim_connected(struct socket_state *s)
 int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s)
 {
 	struct tcp_info info;
+	char layer[17] = "";
 	int r = socket_tcp_info(d, &info);
 
+	if (!r && socket_get(d->fd, IPPROTO_TCP, TCP_ULP, layer, sizeof(layer) - 1) > 0 && *layer)
+		r = socket_tcp_refuse(d, s, -EOPNOTSUPP, "is encrypted by the kernel (TCP_ULP), which is not supported: have the program do that itself");
 	if (r)
 		return r;
 	if (STATE(info.tcpi_state) & STATES_CONNECTED) {

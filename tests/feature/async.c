@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A program that takes io_uring and libaio where they are to be had, by number or by their libraries, and does without where the kernel says that they are not: it writes to a file, and reads
- * back what it wrote. And one that sends without a copy, if it may: what it is told of that is complete.
+ * back what it wrote. And one that sends without a copy, if it may: what it is told of that is complete; that has the kernel encrypt, if it does.
  */
 #include "loopback.h"
 
 #include <dlfcn.h>
 #include <linux/errqueue.h>
 #include <linux/io_uring.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/syscall.h>
 
@@ -55,9 +56,17 @@ static void send_through(const int ends[2], uint32_t number, int without_copy)
 		take_notice(ends[0], number);
 }
 
+static int has_layer(int fd)
+{
+	char name[16] = "";
+	socklen_t length = sizeof(name);
+
+	return getsockopt(fd, IPPROTO_TCP, TCP_ULP, name, &length) == 0 && *name;
+}
+
 int main(void)
 {
-	int ends[2], yes = 1, without_copy;
+	int ends[2], yes = 1, without_copy, layered;
 	uint32_t number = 0;
 	int fd = open("data", O_RDWR | O_CREAT | O_TRUNC, 0600);
 	uint64_t n, step = 0;
@@ -70,11 +79,14 @@ int main(void)
 	connect_loopback(ends);
 	without_copy = setsockopt(ends[0], SOL_SOCKET, SO_ZEROCOPY, &yes, sizeof(yes)) == 0;
 	CHECK(without_copy || errno == ENOPROTOOPT);
+	layered = setsockopt(ends[1], IPPROTO_TCP, TCP_ULP, "tls", 4) == 0;
+	CHECK(layered || errno == ENOENT || errno == ENOPROTOOPT);
 	feature_ready();
 	do {
 		step++;
 		CHECK(pwrite(fd, &step, 8, 0) == 8 && pread(fd, &n, 8, 0) == 8 && n == step);
 		send_through(ends, number++, without_copy);
+		CHECK(has_layer(ends[1]) == layered);
 		feature_work();
 	} while (feature_step());
 	return 0;
