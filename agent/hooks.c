@@ -18,6 +18,17 @@
 #include "agent/sysv.h"
 #include "agent/tracer.h"
 
+void hooks_each(size_t hook)
+{
+	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++) {
+		void (*fn)(void);
+
+		memcpy(&fn, (const char *)*p + hook, sizeof(fn));
+		if (fn)
+			fn();
+	}
+}
+
 /* Without CONFIG_CHECKPOINT_RESTORE the kernel does not list what timer_create made. */
 static int refuse_timers(void)
 {
@@ -79,9 +90,7 @@ void hooks_resume(const struct msg_phase *m)
 	content_end(m);
 	fd_resume(m->reason);
 	pending_begin();
-	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
-		if ((*p)->resume)
-			(*p)->resume();
+	hooks_each(offsetof(struct fermata_plugin, resume));
 	pending_give_back();
 	sysv_end();
 	records_free();
@@ -146,9 +155,7 @@ void hooks_restarted(void)
 	content_end(NULL);
 	inodes_restarted();
 	fd_restarted();
-	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
-		if ((*p)->restarted)
-			(*p)->restarted();
+	hooks_each(offsetof(struct fermata_plugin, restarted));
 	sysv_end();
 	moved_end();
 	kept_restarted();
@@ -161,8 +168,6 @@ void hooks_restarted(void)
 	r = thread_watch_start(watch_restarted);
 	if (r)
 		log_error("process %u cannot be checkpointed again: no new thread (errno %d)", agent.pid, -r);
-	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++)
-		if ((*p)->watched)
-			(*p)->watched();
+	hooks_each(offsetof(struct fermata_plugin, watched));
 	tracer_take_again();
 }

@@ -21,6 +21,7 @@
 #include <sys/prctl.h>
 
 #include "agent/device.h"
+#include "agent/hooks.h"
 #include "agent/kept.h"
 #include "agent/libc.h"
 #include "agent/plugins.h"
@@ -35,17 +36,6 @@ __thread struct fermata_thread_state fermata_thread __attribute__((tls_model("in
 
 static int dialled = -EBADF; /* between a fork's prepare and its child */
 
-static void fork_plugins(size_t hook)
-{
-	for (const struct fermata_plugin *const *p = agent_plugins; *p; p++) {
-		void (*fn)(void);
-
-		memcpy(&fn, (const char *)*p + hook, sizeof(fn));
-		if (fn)
-			fn();
-	}
-}
-
 static int dial(void)
 {
 	char path[sizeof(agent.jobdir) + 8];
@@ -57,7 +47,7 @@ static int dial(void)
 static void fork_prepare(void)
 {
 	fermata_enter_open();
-	fork_plugins(offsetof(struct fermata_plugin, fork_prepare));
+	hooks_each(offsetof(struct fermata_plugin, fork_prepare));
 	device_lock();
 	dialled = agent.active ? dial() : -EBADF;
 	lock_acquire(&agent_arena.lock);
@@ -72,7 +62,7 @@ static void fork_parent(void)
 	libc_heap_unlock();
 	lock_release(&agent_arena.lock);
 	device_unlock();
-	fork_plugins(offsetof(struct fermata_plugin, fork_parent));
+	hooks_each(offsetof(struct fermata_plugin, fork_parent));
 	fermata_leave();
 }
 
@@ -137,7 +127,7 @@ static void fork_child(void)
 	fdpass_job(agent.jobdir, (int)agent.pid);
 	kept_forked();
 	drop_link();
-	fork_plugins(offsetof(struct fermata_plugin, fork_child));
+	hooks_each(offsetof(struct fermata_plugin, fork_child));
 	if (!agent.active)
 		return;
 	if (r >= 0)

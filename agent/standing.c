@@ -64,7 +64,7 @@ int standing_enter(void)
 		return 0;
 	own_entry(path, sizeof(path));
 	r = (int)RAW4(SYS_mknodat, AT_FDCWD, path, S_IFREG | 0600, 0);
-	entered = !r;
+	entered = !r || r == -EEXIST; /* of one that had our number, and was killed */
 	return r == -ENOENT ? fermata_fail(-ECANCELED, "another process of the job goes on already") : 0;
 }
 

@@ -133,7 +133,7 @@ static int socket_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	struct socket_record *r = &s->record;
 	int err = socket_check_urgent(d->fd, r);
 
-	socket_far_narrow(d, s);
+	socket_queue_narrow(d, s);
 	if (err)
 		return err;
 	r->receive_buffer = (uint32_t)socket_get_int(d->fd, SOL_SOCKET, SO_RCVBUF);
@@ -167,7 +167,7 @@ static int socket_fd_resume(struct fermata_desc *d)
 {
 	struct socket_state *s = d->priv;
 
-	socket_far_narrow(d, s);
+	socket_queue_narrow(d, s);
 	fermata_free(s->content);
 	fermata_free(s->messages.bytes);
 	s->content = s->messages.bytes = NULL;

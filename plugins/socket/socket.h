@@ -133,7 +133,6 @@ void socket_far_found(struct socket_state *s, const struct socket_peer *peer);
 int socket_far_ask_listener(struct socket_state *s); /* before the next is asked. 0 or -errno */
 bool socket_far_has_listener(const struct socket_state *s); /* somebody in the job listens where it is connected to */
 int socket_far_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
-void socket_far_narrow(const struct fermata_desc *d, struct socket_state *s); /* behind the drain */
 
 /* ---- socket_far_restart.c, _dial.c, _refill.c: as the plugin's hooks ---- */
 bool socket_is_far(const struct socket_record *r);
@@ -279,7 +278,9 @@ int socket_queue_peek(int fd, char **ret, size_t *ret_len);
 int socket_queue_write(int to, int fd, const char *bytes, size_t len, bool back);
 /* The receive buffer of @fd becomes as large as it was, and as the kernel's own tuning would let it be. */
 void socket_queue_make_room(int fd, const struct socket_record *record);
-void socket_queue_widen(int fd);
+/* More than it has set itself, for what is still to come; and back, behind the drain. */
+void socket_queue_widen(const struct fermata_desc *d, struct socket_state *s);
+void socket_queue_narrow(const struct fermata_desc *d, struct socket_state *s);
 /* The largest that SO_SNDBUF gives, as it reads. */
 int socket_send_buffer_limit(void);
 /* Writes the content of @record into @peer_end, so that it lies in the queue of @fd. @number names it in a message. */

@@ -199,9 +199,7 @@ static void widen(const struct fermata_desc *d, struct socket_state *s)
 
 	if (!fermata_job_resolve(&key, sizeof(key), 0, &len))
 		return;
-	if (!s->widened)
-		s->widened = socket_get_int(d->fd, SOL_SOCKET, SO_RCVBUF);
-	socket_queue_widen(d->fd);
+	socket_queue_widen(d, s);
 }
 
 int socket_far_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round)
@@ -222,12 +220,4 @@ int socket_far_drain(struct fermata_desc *d, struct socket_state *s, unsigned in
 	if (round >= ROUND_STUCK)
 		r = fermata_job_publish(&key, sizeof(key), "", 1);
 	return r ? r : FERMATA_DRAIN_MORE;
-}
-
-/* A size that the program has set is its own again. What is in the queue stays. */
-void socket_far_narrow(const struct fermata_desc *d, struct socket_state *s)
-{
-	if (s->widened > 0 && socket_get_int(d->fd, SOL_SOCKET, SO_BUF_LOCK) & SOCKET_LOCK_RECEIVE)
-		socket_set_int(d->fd, SOL_SOCKET, SO_RCVBUF, s->widened / 2);
-	s->widened = 0;
 }

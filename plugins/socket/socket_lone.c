@@ -34,9 +34,7 @@ int socket_lone_let_in(struct fermata_desc *d, struct socket_state *s)
 
 	if (end_has_come(d->fd))
 		return 0;
-	if (!s->widened)
-		s->widened = socket_get_int(d->fd, SOL_SOCKET, SO_RCVBUF);
-	socket_queue_widen(d->fd);
+	socket_queue_widen(d, s);
 	for (int still = 0; still < STILL; still++) {
 		if (end_has_come(d->fd))
 			return 0;

@@ -234,9 +234,10 @@ static int peek_stream(int fd, struct socket_messages *b)
 {
 	char *piece = fermata_alloc(STREAM_PIECE), *to;
 	int r = piece ? 0 : -ENOMEM;
+	const size_t end = queued(fd);
 	struct peek p = { 0 };
 
-	for (size_t at = 0; !r && at < queued(fd); at += (size_t)p.got) {
+	for (size_t at = 0; !r && at < end; at += (size_t)p.got) {
 		r = look_stream(fd, at, piece, &p);
 		close_all(&p);
 		if (r || p.got <= 0)
@@ -287,9 +288,10 @@ static int each_of_stream(int fd, int (*take)(void *arg, int fd), void *arg)
 {
 	char *piece = fermata_alloc(STREAM_PIECE);
 	int r = piece ? 0 : -ENOMEM;
+	const size_t end = queued(fd);
 	struct peek p;
 
-	for (size_t at = 0; !r && at < queued(fd); at += (size_t)p.got) {
+	for (size_t at = 0; !r && at < end; at += (size_t)p.got) {
 		r = look_stream(fd, at, piece, &p);
 		if (p.got <= 0)
 			break;
@@ -315,11 +317,12 @@ static int failed(int fd, int err)
 /* Of packets the first look is told of an error, before them. 1: there is one, and nothing else; 0: there is none. */
 static int error_first(int fd, int type)
 {
-	int events = type == SOCK_STREAM ? 0 : socket_poll(fd, 0, 0);
+	int events = type == SOCK_STREAM ? 0 : socket_poll(fd, POLLIN, 0);
 
 	if (events <= 0 || !(events & POLLERR))
 		return 0;
-	return !queued(fd) ? 1 : fermata_fail(-EAGAIN, "fd %d: an error, which the program has not been told of, comes before what is queued: try again when it has", fd);
+	/* A datagram may be empty; of packets, poll tells of an end like of one. */
+	return !(type == SOCK_DGRAM ? events & POLLIN : queued(fd)) ? 1 : fermata_fail(-EAGAIN, "fd %d: an error, which the program has not been told of, comes before what is queued: try again when it has", fd);
 }
 
 struct options { /* the program's */

@@ -144,9 +144,19 @@ static void grow_receive_beyond(int fd)
 		socket_set_int(fd, SOL_SOCKET, SO_BUF_LOCK, lock);
 }
 
-void socket_queue_widen(int fd)
+void socket_queue_widen(const struct fermata_desc *d, struct socket_state *s)
 {
-	grow_receive_beyond(fd);
+	if (!s->widened)
+		s->widened = socket_get_int(d->fd, SOL_SOCKET, SO_RCVBUF);
+	grow_receive_beyond(d->fd);
+}
+
+/* A size that the program has set is its own again. What is in the queue stays. */
+void socket_queue_narrow(const struct fermata_desc *d, struct socket_state *s)
+{
+	if (s->widened > 0 && socket_get_int(d->fd, SOL_SOCKET, SO_BUF_LOCK) & SOCKET_LOCK_RECEIVE)
+		socket_set_int(d->fd, SOL_SOCKET, SO_RCVBUF, s->widened / 2);
+	s->widened = 0;
 }
 
 void socket_queue_make_room(int fd, const struct socket_record *record)

@@ -94,6 +94,17 @@ static int unaccepted(int family)
 	return fd;
 }
 
+/* The other end has gone elsewhere, with something unread: an error comes first, then an empty datagram, which nobody may take. */
+static int reset_datagrams(void)
+{
+	struct sockaddr none = { .sa_family = AF_UNSPEC };
+	int ends[2];
+
+	CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0 && send(ends[0], "", 0, 0) == 0 && send(ends[1], "unread", 6, 0) == 6);
+	CHECK(connect(ends[0], &none, sizeof(none)) == 0);
+	return ends[1];
+}
+
 /* The kernel does not tell from where. */
 static int relative_socket(void)
 {
@@ -345,6 +356,8 @@ static int make(const char *kind)
 		return unaccepted(AF_INET);
 	if (strcmp(kind, "unaccepted_unix") == 0)
 		return unaccepted(AF_UNIX);
+	if (strcmp(kind, "reset_datagrams") == 0)
+		return reset_datagrams();
 	if (strcmp(kind, "relative_socket") == 0)
 		return relative_socket();
 	if (strcmp(kind, "mixed_pipe") == 0 || strcmp(kind, "mixed_pipe_2") == 0)
