@@ -38,6 +38,8 @@ void begun_forked(void)
 void begun_restarted(void)
 {
 	begun_note(&begun);
+	begun.pgid = (uint32_t)RAW1(SYS_getpgid, agent.restart.init); /* it stays where `fermata restart` is */
+	begun.sid = (uint32_t)RAW1(SYS_getsid, agent.restart.init);
 }
 
 const struct begun *fermata_begun(void)

@@ -22,6 +22,7 @@
 #include "agent/memory.h"
 #include "agent/scratch.h"
 #include "agent/sysv.h"
+#include "base/begun.h"
 #include "image/hash.h"
 #include "image/writer.h"
 
@@ -85,6 +86,9 @@ static int read_process(struct image_process *p)
 	p->ppid = (uint32_t)raw_getppid();
 	p->pgid = (uint32_t)RAW1(SYS_getpgid, 0);
 	p->sid = (uint32_t)RAW1(SYS_getsid, 0);
+	p->outer_known = 1;
+	p->outer_pgid = fermata_begun()->pgid;
+	p->outer_sid = fermata_begun()->sid;
 	p->uid = (uint32_t)RAW0(SYS_getuid);
 	p->gid = (uint32_t)RAW0(SYS_getgid);
 	p->umask = (uint32_t)RAW1(SYS_umask, 077);
@@ -206,18 +210,29 @@ static int report_progress(void *arg, uint64_t done, uint64_t total)
 	return r ? r : link_send(&agent.link, MSG_PROGRESS, &p, sizeof(p));
 }
 
+/* A parent's children that have ended stay in the groups that they were in until they are waited for. */
+static struct image_group *groups_of(const struct image_zombie *zombies, int count)
+{
+	struct image_group *groups = scratch_grow(NULL, 0, (size_t)count * sizeof(*groups));
+
+	for (int i = 0; groups && i < count; i++)
+		groups[i] = (struct image_group){ (uint32_t)RAW1(SYS_getpgid, zombies[i].pid), (uint32_t)RAW1(SYS_getsid, zombies[i].pid) };
+	return groups;
+}
+
 static const struct image_note_data *collect_notes(uint32_t *ret_count)
 {
 	uint32_t n, segments;
 	const struct image_note_data *records = records_notes(&n);
 	const struct image_sysv *sysv = sysv_records(&segments);
-	struct image_note_data *all = scratch_grow(NULL, 0, (n + 6) * sizeof(*all));
+	struct image_note_data *all = scratch_grow(NULL, 0, (n + 7) * sizeof(*all));
 	uint32_t contents_length;
 	const void *contents = content_record(&contents_length);
 	struct image_zombie *zombies;
 	int dead = children_zombies(&zombies);
+	struct image_group *groups = dead > 0 ? groups_of(zombies, dead) : NULL;
 
-	if (!all || dead < 0)
+	if (!all || dead < 0 || (dead && !groups))
 		return NULL;
 	all[0] = (struct image_note_data){ IMAGE_NOTE_SIGNALS, sizeof(state.signals), state.signals };
 	all[1] = (struct image_note_data){ IMAGE_NOTE_CPU, sizeof(state.cpu), &state.cpu };
@@ -225,8 +240,10 @@ static const struct image_note_data *collect_notes(uint32_t *ret_count)
 	if (n)
 		memcpy(all + 3, records, n * sizeof(*all));
 	*ret_count = n + 3;
-	if (dead)
+	if (dead) {
 		all[(*ret_count)++] = (struct image_note_data){ IMAGE_NOTE_ZOMBIES, (uint32_t)dead * sizeof(*zombies), zombies };
+		all[(*ret_count)++] = (struct image_note_data){ IMAGE_NOTE_ZOMBIE_GROUPS, (uint32_t)dead * sizeof(*groups), groups };
+	}
 	if (segments)
 		all[(*ret_count)++] = (struct image_note_data){ IMAGE_NOTE_SYSV, segments * (uint32_t)sizeof(*sysv), sysv };
 	if (contents)

@@ -121,6 +121,11 @@ int64_t begun_earliest(const struct begun *b)
 	return (counted < b->time_s ? counted : b->time_s) - 2; /* each is of whole seconds */
 }
 
+static uint32_t unless_own(long id)
+{
+	return id == raw_getpid() ? 0 : (uint32_t)id;
+}
+
 void begun_note(struct begun *ret)
 {
 	struct begun_attributes a = { 0 };
@@ -129,19 +134,19 @@ void begun_note(struct begun *ret)
 
 	RAW4(SYS_sched_getattr, 0, &a, sizeof(a), 0);
 	*ret = (struct begun){ begun_cpus(mask, n > 0 ? (size_t)n : 0), begun_scheduling(&a), begun_nice(0), begun_filters("/proc/thread-self/status"),
-				begun_places("/proc/thread-self"), 0, seconds(CLOCK_REALTIME), seconds(CLOCK_BOOTTIME) };
+				begun_places("/proc/thread-self"), 0, seconds(CLOCK_REALTIME), seconds(CLOCK_BOOTTIME), unless_own(RAW1(SYS_getpgid, 0)), unless_own(RAW1(SYS_getsid, 0)) };
 }
 
 void begun_entry(char *entry, uint64_t where, const struct begun *b)
 {
-	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)where, (unsigned long)b->cpus,
+	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)where, (unsigned long)b->cpus,
 		  (unsigned long)b->scheduling, (unsigned long)b->nice, (unsigned long)b->filters, (unsigned long)b->places, (unsigned long)b->unseen, (unsigned long)b->time_s,
-		  (unsigned long)b->uptime_s);
+		  (unsigned long)b->uptime_s, (unsigned long)b->pgid << 32 | b->sid);
 }
 
 int begun_take(const char *value, uint64_t where, struct begun *ret)
 {
-	uint64_t n[9];
+	uint64_t n[10];
 
 	for (size_t i = 0; i < ARRAY_SIZE(n); i++)
 		if (!value || !(value = host_id_digits(value, &n[i])) || *value != (i < ARRAY_SIZE(n) - 1 ? ':' : 0))
@@ -150,6 +155,6 @@ int begun_take(const char *value, uint64_t where, struct begun *ret)
 			value++;
 	if (n[0] != where)
 		return -EINVAL;
-	*ret = (struct begun){ n[1], n[2], (int64_t)n[3], n[4], n[5], n[6], (int64_t)n[7], (int64_t)n[8] };
+	*ret = (struct begun){ n[1], n[2], (int64_t)n[3], n[4], n[5], n[6], (int64_t)n[7], (int64_t)n[8], (uint32_t)(n[9] >> 32), (uint32_t)n[9] };
 	return 0;
 }

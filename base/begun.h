@@ -4,7 +4,7 @@
  * What a program has set itself is what differs from that, and only that is the program's own at a restart: a batch system gives a restart other processors than it gave the launch. In the
  * environment of what they begin, with what those have inherited and cannot see (enum begun_unseen):
  *
- *   FERMATA_BEGUN=<where: 16 hex digits>:<cpus: 16>:<class: 16>:<nice: 16>:<filters: 16>:<places: 16>:<unseen: 16>:<time: 16>:<uptime: 16>
+ *   FERMATA_BEGUN=<where: 16 hex digits>:<cpus: 16>:<class: 16>:<nice: 16>:<filters: 16>:<places: 16>:<unseen: 16>:<time: 16>:<uptime: 16>:<group and session: 16>
  *
  * As FERMATA_HOST (host_id.h) it is true only where it was made.
  */
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define BEGUN_VARIABLE "FERMATA_BEGUN="
-#define BEGUN_ENTRY (sizeof(BEGUN_VARIABLE) + 9 * 17)
+#define BEGUN_ENTRY (sizeof(BEGUN_VARIABLE) + 10 * 17)
 #define BEGUN_CPUS_MAX 1024u /* bytes: more than any kernel has */
 
 struct begun {
@@ -26,6 +26,7 @@ struct begun {
 	uint64_t unseen;  /* enum begun_unseen: of the program's own */
 	int64_t time_s;   /* when that was: CLOCK_REALTIME */
 	int64_t uptime_s; /* CLOCK_BOOTTIME */
+	uint32_t pgid, sid; /* 0: led by whom is begun, or not of its pid namespace */
 };
 
 /* What a process has confined itself to, for good, and its children, over exec too, which the kernel does not tell of. */

@@ -106,20 +106,6 @@ const struct image_fd *inspect_fds(const struct image_resource *r)
 	return r->fd_count ? (const struct image_fd *)((const char *)r + ALIGN_UP(sizeof(*r) + r->length, 8)) : NULL;
 }
 
-const struct image_zombie *inspect_zombies(const struct image *i, size_t *ret_count)
-{
-	struct image_note_view note;
-	size_t cursor = 0;
-
-	*ret_count = 0;
-	while (image_next_note(i, &cursor, &note))
-		if (note.type == IMAGE_NOTE_ZOMBIES) {
-			*ret_count = note.length / sizeof(struct image_zombie);
-			return note.data;
-		}
-	return NULL;
-}
-
 void inspect_digest(const struct image *i, char ret[33])
 {
 	uint8_t digest[16];
@@ -186,7 +172,7 @@ static void print_threads(const struct image *i)
 static void print_zombies(const struct image *i)
 {
 	size_t count;
-	const struct image_zombie *z = inspect_zombies(i, &count);
+	const struct image_zombie *z = image_get_zombies(i, &count, NULL);
 
 	for (size_t n = 0; n < count; n++)
 		printf("%s%u (status %04x)%s", n ? ", " : "  ended      ", z[n].pid, z[n].status, n + 1 == count ? "\n" : "");

@@ -25,7 +25,6 @@ const char *inspect_rights(uint32_t prot);
 /* The descriptors that belong to a resource: NULL if none. */
 const struct image_fd *inspect_fds(const struct image_resource *r);
 /* Children that have ended and are not waited for. */
-const struct image_zombie *inspect_zombies(const struct image *i, size_t *ret_count);
 void inspect_digest(const struct image *i, char ret[33]);
 uint64_t inspect_saved(const struct image *i, uint64_t start, uint64_t end);
 

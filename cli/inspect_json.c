@@ -95,7 +95,7 @@ static json_t *json_memory(const struct image *i)
 static json_t *json_zombies(const struct image *i)
 {
 	size_t count;
-	const struct image_zombie *z = inspect_zombies(i, &count);
+	const struct image_zombie *z = image_get_zombies(i, &count, NULL);
 	json_t *list = json_array();
 
 	for (size_t n = 0; n < count; n++)

@@ -22,7 +22,9 @@
  *   restart_init.c     their process 1
  *   restart_walk.c     without namespaces: can it be done, and what has to be out of the way
  *   restart_turns.c    old pids then, one after the other
- *   restart_tree.c     the process tree: pids, sessions, groups
+ *   restart_ids.c      numbers of the job, and others
+ *   restart_family.c   parents, sessions and groups: who has to be made, and by whom
+ *   restart_tree.c     the process tree is made
  *   restart_debug.c    processes that stand still at first, and the debugger
  *
  *   fermata restart ---socket--- capsule's init (pid 1) ---fork, with the old pid--- process -exec-> restorer
@@ -49,8 +51,27 @@ struct restart_process {
 	char program[512];   /* its file; of one that had been deleted, that which has its name now */
 	struct restart_process *parent; /* NULL: a child of the capsule's init */
 	uint32_t helper_tid;		/* first of its PLAN_EAGER_MAX spare thread ids */
-	uint32_t carrier_pid;		/* spare: of the short-lived process that forks an orphan into its session */
 	bool ended;			/* a root, as init sees it: the number may be somebody else's by now */
+};
+
+enum restart_node_kind { NODE_PROCESS, NODE_ENDED, NODE_LEADER }; /* ENDED: not waited for yet; LEADER: gone, and there for as long as others come into its session or group */
+
+struct restart_node {
+	enum restart_node_kind kind;
+	const struct restart_process *process; /* PROCESS; else NULL */
+	const struct restart_process *owner;   /* whose image tells of it */
+	uint32_t pid, pgid, sid;	       /* sid, pgid 0: of `fermata restart` */
+	uint32_t status;		       /* ENDED: as wait(2) gives it */
+	uint32_t spare_pid;		       /* of its carrier, or of who keeps its group (restart_tree.c) */
+	struct restart_node *parent, *maker;   /* NULL: init; the maker forks it */
+	uint32_t birth;			       /* the session that it is born into */
+	bool birth_known;
+	bool before;  /* its maker leads its own session yet */
+	bool carried; /* a carrier forks it, and ends */
+	bool leads;   /* there is a group of its number; */
+	bool moves;   /* and it is in another one */
+	bool strays;  /* its session cannot be had */
+	bool in_order;
 };
 
 /* Shared memory, mapped by one or several processes: made once, inherited by all. */
@@ -103,6 +124,11 @@ struct restart {
 	struct manifest *manifest;
 	struct restart_process *processes;
 	size_t count;
+	struct restart_node *nodes; /* restart_family.c */
+	size_t node_count;
+	struct restart_node **carried; /* in the order in which they are made */
+	size_t carried_count;
+	bool moves; /* any of the nodes */
 	struct restart_shared *shared;
 	size_t shared_count;
 	struct restart_sysv *sysv;
@@ -282,17 +308,20 @@ void restart_debug_tell(const struct restart *r, pid_t init);
 pid_t restart_debug_start(const struct restart *r, pid_t init); /* gdb in the foreground: its pid, or -1 */
 void restart_debug_over(const struct restart *r, pid_t init);	/* it has ended */
 
+/* ---- restart_family.c ---- */
+int restart_family_create(struct restart *r); /* 0 or an exit code, the reason said */
+struct restart_node *restart_family_find(const struct restart *r, uint32_t pid); /* NULL: none has it */
+
+/* ---- restart_ids.c ---- */
+struct restart_process *restart_find_process(const struct restart *r, uint32_t pid); /* NULL: none has it */
+int restart_link(struct restart *r); /* who is whose child; 0 or an exit code */
+/* In the capsule's init: new processes of the program get numbers behind all old ones, each part of a job in a range of its own. */
+void restart_set_last_pid(const struct restart *r);
+
 /* ---- restart_tree.c ---- */
-struct restart_process *restart_tree_find(const struct restart *r, uint32_t pid); /* NULL: none has it */
-int restart_tree_link(struct restart *r); /* who is whose child; 0 or an exit code */
 /* In the capsule's init: forks all. 0 when each is about to become the restorer; -errno, said. */
 int restart_tree_fork(const struct restart *r);
-/* Does @p (NULL: init) fork @c, and @before it leaves the session that it came from? */
-bool restart_tree_forks(const struct restart *r, const struct restart_process *p, const struct restart_process *c, bool before);
-const struct image_zombie *restart_tree_zombies(const struct restart_process *p, size_t *ret_count);
 pid_t restart_fork_as(uint32_t pid); /* fork, with that pid */
-/* In the capsule's init: new processes of the program get numbers behind all old ones, each part of a job in a range of its own. */
-void restart_tree_set_last_pid(const struct restart *r);
 
 /* ---- restart_init.c ---- */
 int restart_init_main(struct restart *r, int socket); /* the whole life of the job's first process: its exit status */

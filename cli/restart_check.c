@@ -99,6 +99,8 @@ void restart_close(struct restart *r)
 	free(r->taken);
 	free((void *)r->moved.texts);
 	free(r->processes);
+	free(r->nodes);
+	free(r->carried);
 	manifest_free(r->manifest);
 	free(r->shared);
 	free(r->sysv);

@@ -63,7 +63,7 @@ static int mount_own(const struct restart *r)
 /* A root of the tree that lives, or NULL. */
 static struct restart_process *find_root(const struct restart *r, pid_t pid)
 {
-	struct restart_process *p = restart_tree_find(r, (uint32_t)pid);
+	struct restart_process *p = restart_find_process(r, (uint32_t)pid);
 
 	return p && !p->parent && !p->ended ? p : NULL;
 }
@@ -114,7 +114,7 @@ static void take_foreground(const struct restart *r)
 	for (size_t i = 0; i < r->count; i++) {
 		const struct image_process *p = r->processes[i].info;
 
-		if (p->foreground && restart_tree_find(r, p->pgid) && tcsetpgrp(STDIN_FILENO, (pid_t)p->pgid) == 0)
+		if (p->foreground && restart_family_find(r, p->pgid) && tcsetpgrp(STDIN_FILENO, (pid_t)p->pgid) == 0)
 			return;
 	}
 	for (size_t i = 0; i < r->count; i++) {
@@ -192,7 +192,7 @@ static int begin(const struct restart *r)
 	}
 	if (mount_own(r) < 0 || restart_sysv_create(r) < 0 || restart_ipc_create(r) < 0 || restart_tree_fork(r) < 0)
 		return -ECANCELED;
-	restart_tree_set_last_pid(r);
+	restart_set_last_pid(r);
 	return 0;
 }
 

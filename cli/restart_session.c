@@ -267,7 +267,7 @@ int restart_run(struct restart *r)
 	if (!code)
 		code = restart_shared_create(r);
 	if (!code)
-		code = restart_tree_link(r);
+		code = restart_link(r);
 	if (!code)
 		code = restart_walk_prepare(r);
 	if (!code)

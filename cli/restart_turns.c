@@ -37,19 +37,24 @@ static bool push(struct sequence *s, uint32_t id)
 	return true;
 }
 
-/* @p NULL: init's. */
-static bool collect_forks(const struct restart *r, const struct restart_process *p, struct sequence *s)
+/* @n NULL: init's. */
+static bool collect_forks(const struct restart *r, const struct restart_node *n, struct sequence *s)
 {
-	size_t dead = 0;
-	const struct image_zombie *z = p ? restart_tree_zombies(p, &dead) : NULL;
 	bool ok = true;
 
 	for (int before = 1; before >= 0; before--)
-		for (size_t i = 0; i < r->count && ok; i++)
-			if (restart_tree_forks(r, p, &r->processes[i], before))
-				ok = push(s, r->processes[i].info->pid);
-	for (size_t i = 0; i < dead && ok; i++)
-		ok = push(s, z[i].pid);
+		for (size_t i = 0; i < r->node_count && ok; i++)
+			if (r->nodes[i].maker == n && !r->nodes[i].carried && r->nodes[i].before == before)
+				ok = push(s, r->nodes[i].pid);
+	return ok;
+}
+
+static bool collect_carried(const struct restart *r, struct sequence *s)
+{
+	bool ok = true;
+
+	for (size_t i = 0; i < r->carried_count && ok; i++)
+		ok = push(s, r->carried[i]->pid);
 	return ok;
 }
 
@@ -66,14 +71,35 @@ static bool collect_threads(const struct restart_process *p, struct sequence *s)
 	return ok;
 }
 
-/* Appends the sequences to @to, the least next id first. A process that has been made makes its own: @all[1 + its index]. */
+static struct sequence *sequence_of(const struct restart *r, struct sequence *all, const struct restart_node *n)
+{
+	return n ? &all[1 + (n - r->nodes)] : &all[0];
+}
+
+static bool is_through(const struct sequence *s)
+{
+	return s->ready && s->next == s->count;
+}
+
+/* The next of those that are carried is made when its parent and its maker have made all of their own. */
+static void look_at_carried(const struct restart *r, struct sequence *all)
+{
+	struct sequence *s = &all[1 + r->node_count];
+	const struct restart_node *n = s->next < s->count ? r->carried[s->next] : NULL;
+
+	s->ready = n && is_through(sequence_of(r, all, n->parent)) && is_through(sequence_of(r, all, n->maker));
+}
+
+/* Appends the sequences to @to, the least next id first. A process that has been made makes its own. */
 static bool merge(const struct restart *r, struct sequence *all, struct sequence *to)
 {
 	for (;;) {
 		struct sequence *least = NULL;
+		struct restart_node *made;
 		uint32_t id;
 
-		for (size_t i = 0; i <= r->count; i++)
+		look_at_carried(r, all);
+		for (size_t i = 0; i < r->node_count + 2; i++)
 			if (all[i].ready && all[i].next < all[i].count &&
 			    (!least || all[i].ids[all[i].next] < least->ids[least->next]))
 				least = &all[i];
@@ -82,25 +108,32 @@ static bool merge(const struct restart *r, struct sequence *all, struct sequence
 		id = least->ids[least->next++];
 		if (!push(to, id))
 			return false;
-		for (size_t i = 0; i < r->count; i++)
-			if (r->processes[i].info->pid == id)
-				all[1 + i].ready = true;
+		made = restart_family_find(r, id);
+		if (made)
+			sequence_of(r, all, made)->ready = true;
 	}
 }
 
+/* Of init, of each node, and of those that are carried. */
 static bool collect(const struct restart *r, bool threads, struct sequence *to)
 {
-	struct sequence *all = calloc(r->count + 1, sizeof(*all));
+	struct sequence *all = calloc(r->node_count + 2, sizeof(*all));
 	bool ok = all != NULL;
 
 	if (ok && !threads) {
 		all[0].ready = true;
-		ok = collect_forks(r, NULL, &all[0]);
+		ok = collect_forks(r, NULL, &all[0]) && collect_carried(r, &all[1 + r->node_count]);
 	}
-	for (size_t i = 0; i < r->count && ok; i++)
-		ok = threads ? collect_threads(&r->processes[i], &all[1 + i]) : collect_forks(r, &r->processes[i], &all[1 + i]);
+	for (size_t i = 0; i < r->node_count && ok; i++) {
+		const struct restart_node *n = &r->nodes[i];
+
+		if (!threads)
+			ok = collect_forks(r, n, sequence_of(r, all, n));
+		else if (n->process)
+			ok = collect_threads(n->process, sequence_of(r, all, n));
+	}
 	ok = ok && merge(r, all, to);
-	for (size_t i = 0; all && i <= r->count; i++)
+	for (size_t i = 0; all && i < r->node_count + 2; i++)
 		free(all[i].ids);
 	free(all);
 	return ok;

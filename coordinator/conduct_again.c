@@ -43,6 +43,7 @@
 bool conduct_attempt(struct coordinator *c)
 {
 	uint32_t flags = 0, files = files_parse(c->options->files);
+	struct member *m;
 
 	if (!command_wanted(c, &flags, &files))
 		return false;
@@ -56,6 +57,8 @@ bool conduct_attempt(struct coordinator *c)
 	c->foreign_since_ns = 0;
 	c->last.processes = (uint32_t)c->member_count;
 	names_clear(c);
+	list_each(m, &c->members, node) /* a restart's members come in any order */
+		m->born_here |= member_find(c, m->host, m->ppid) != NULL;
 	if (!uv_is_active((uv_handle_t *)&c->progress_timer))
 		uv_timer_start(&c->progress_timer, command_progress, 200, 200);
 	conduct_enter(c, STATE_SUSPEND, 0);

@@ -12,7 +12,8 @@
  *   the parent had reported before the child ended                when all have reported, it is sent SUSPEND again, once. It stands, so the child is still to be waited for, or
  *                                                                 on its way there (its connection ends first): a living child that is no member, which conduct_suspend.c asks after before
  *   the parent does not know                                      it may be on its way out of the call that has waited for the child: another attempt is to come, and it is asked then
- *   the parent is no member, or goes                              the checkpoint fails
+ *   the parent had gone before, so that somebody else's child it was   all of its host are asked: who never was its parent knows nothing of it
+ *   the parent was no member, or goes                             the checkpoint fails
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ struct loss {
 	struct list node; /* of coordinator.losses */
 	uint32_t host, pid, ppid;
 	bool asked; /* its parent has been asked for it */
+	bool orphan; /* when it was lost its first parent had gone */
 	char text[160];
 };
 
@@ -42,10 +44,31 @@ void conduct_lost_clear(struct coordinator *c)
 		lost_forget(l);
 }
 
+/* What others tell of a number is of an earlier process that had it: of an orphan alone anybody may have become the parent. */
+static bool lost_may_be_child(const struct member *m, uint32_t host, uint32_t ppid, bool orphan)
+{
+	return m->host == host && (m->pid == ppid || orphan);
+}
+
+static bool lost_is_orphan(const struct member *m)
+{
+	return m->born_here && !member_find(m->conn->c, m->host, m->ppid);
+}
+
+static bool lost_has_parent(struct coordinator *c, const struct loss *l)
+{
+	struct member *m;
+
+	list_each(m, &c->members, node)
+		if (lost_may_be_child(m, l->host, l->ppid, l->orphan))
+			return true;
+	return false;
+}
+
 void conduct_lost(struct member *m)
 {
 	struct coordinator *c = m->conn->c;
-	struct loss *l = member_find(c, m->host, m->ppid) ? calloc(1, sizeof(*l)) : NULL;
+	struct loss *l = m->born_here || member_find(c, m->host, m->ppid) ? calloc(1, sizeof(*l)) : NULL;
 	char name[128];
 
 	member_name(m, name, sizeof(name));
@@ -56,6 +79,7 @@ void conduct_lost(struct member *m)
 	l->host = m->host;
 	l->pid = m->pid;
 	l->ppid = m->ppid;
+	l->orphan = lost_is_orphan(m);
 	snprintf(l->text, sizeof(l->text), "%s was lost %s", name, c->state == STATE_AGAIN ? "before another attempt" : "in SUSPEND");
 	list_add_tail(&c->losses, &l->node);
 }
@@ -65,7 +89,7 @@ static struct loss *lost_child(const struct member *parent, uint32_t pid)
 	struct loss *l;
 
 	list_each(l, &parent->conn->c->losses, node)
-		if (l->host == parent->host && l->pid == pid && l->ppid == parent->pid)
+		if (l->pid == pid && lost_may_be_child(parent, l->host, l->ppid, l->orphan))
 			return l;
 	return NULL;
 }
@@ -77,7 +101,7 @@ static bool lost_explain(struct member *parent, const struct msg_ended *e)
 	struct member *child = member_find(c, parent->host, e->pid);
 	struct loss *l = lost_child(parent, e->pid);
 
-	if (child && child->ppid == parent->pid && e->expected == 1)
+	if (child && e->expected == 1 && lost_may_be_child(parent, child->host, child->ppid, lost_is_orphan(child)))
 		child->exiting = true;
 	if (l && e->expected != 1) {
 		conduct_fail(c, -ECONNRESET, "%s: signal %u (%s) has ended it", l->text, e->signal, strsignal(e->signal));
@@ -104,7 +128,7 @@ static void lost_again(struct coordinator *c, struct loss *l)
 {
 	struct loss *each;
 
-	if (!member_find(c, l->host, l->ppid) || !conduct_again(c, -EAGAIN, l->text)) {
+	if (!lost_has_parent(c, l) || !conduct_again(c, -EAGAIN, l->text)) {
 		conduct_fail(c, -ECONNRESET, "%s", l->text);
 		return;
 	}
@@ -112,14 +136,15 @@ static void lost_again(struct coordinator *c, struct loss *l)
 		each->asked = false;
 }
 
-/* Its parent stands, unless it has just been asked for another one. */
+/* Who may be its parent stands, unless it has just been asked for another one. */
 static void lost_ask(struct coordinator *c, struct loss *l)
 {
-	struct member *parent = member_find(c, l->host, l->ppid);
+	struct member *m;
 
 	l->asked = true;
-	if (parent->reported)
-		conduct_suspend_member(parent);
+	list_each(m, &c->members, node)
+		if (m->reported && lost_may_be_child(m, l->host, l->ppid, l->orphan))
+			conduct_suspend_member(m);
 }
 
 bool conduct_lost_none(struct coordinator *c)
@@ -127,7 +152,7 @@ bool conduct_lost_none(struct coordinator *c)
 	struct loss *l;
 
 	list_each(l, &c->losses, node)
-		if (l->asked || !member_find(c, l->host, l->ppid)) {
+		if (l->asked || !lost_has_parent(c, l)) {
 			lost_again(c, l);
 			return false;
 		}

@@ -136,6 +136,7 @@ struct member {
 	bool exiting;
 	bool childless;	    /* and leaves no child behind */
 	bool newborn; /* forked, and in no phase of any checkpoint yet */
+	bool born_here; /* its parent was a member, be that gone: then another one may have it now */
 	uint32_t phase, round; /* that its report must carry */
 	uint32_t *children, children_count;
 	uint64_t bytes, file_size, bytes_done, bytes_total;

@@ -57,6 +57,8 @@ uint64_t image_file_size(const struct image *i);
 
 const struct image_process *image_get_process(const struct image *i);
 const struct image_thread *image_get_threads(const struct image *i, size_t *ret_count);
+/* Its children that have ended and were not waited for. @ret_groups: of each, or NULL, not known (and where nobody asks). */
+const struct image_zombie *image_get_zombies(const struct image *i, size_t *ret_count, const struct image_group **ret_groups);
 const struct image_sysv *image_get_sysv(const struct image *i, size_t *ret_count);
 /* The contents of files: those that this process has saved, summed or only read. */
 size_t image_count_contents(const struct image *i);

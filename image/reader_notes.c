@@ -192,6 +192,11 @@ static bool read_zombies(struct image *i, const struct image_note_view *n)
 	return n->length && n->length % sizeof(struct image_zombie) == 0;
 }
 
+static bool read_groups(struct image *i, const struct image_note_view *n)
+{
+	return n->length && n->length % sizeof(struct image_group) == 0;
+}
+
 static const struct kind {
 	const char *name;
 	bool once, needed;
@@ -204,6 +209,7 @@ static const struct kind {
 	[8] = { "BLOCKS", true, false, NULL },		 [9] = { "ZOMBIES", true, false, read_zombies },
 	[10] = { "SYSV", true, false, image_read_sysv },
 	[11] = { "CONTENTS", true, false, image_read_contents },
+	[12] = { "ZOMBIE_GROUPS", true, false, read_groups },
 };
 
 static int read_one(struct image *i, const struct image_note_view *n, struct image_error *e)
@@ -302,4 +308,26 @@ bool image_next_note(const struct image *i, size_t *cursor, struct image_note_vi
 		return false;
 	*ret = i->notes[(*cursor)++];
 	return true;
+}
+
+const struct image_zombie *image_get_zombies(const struct image *i, size_t *ret_count, const struct image_group **ret_groups)
+{
+	const struct image_zombie *zombies = NULL;
+	const struct image_group *groups = NULL;
+	size_t cursor = 0, count = 0, grouped = 0;
+	struct image_note_view n;
+
+	while (image_next_note(i, &cursor, &n)) {
+		if (n.type == IMAGE_NOTE_ZOMBIES) {
+			zombies = n.data;
+			count = n.length / sizeof(*zombies);
+		} else if (n.type == IMAGE_NOTE_ZOMBIE_GROUPS) {
+			groups = n.data;
+			grouped = n.length / sizeof(*groups);
+		}
+	}
+	*ret_count = count;
+	if (ret_groups)
+		*ret_groups = grouped == count ? groups : NULL;
+	return zombies;
 }

@@ -26,6 +26,7 @@ enum image_note {
 	IMAGE_NOTE_ZOMBIES = 0x46524d0a, /* struct image_zombie array: children that have ended and are not waited for */
 	IMAGE_NOTE_SYSV = 0x46524d0b, /* struct image_sysv array, by ascending id: the System V segments of its mappings, and those it leads */
 	IMAGE_NOTE_CONTENTS = 0x46524d0c, /* struct image_contents, the entries, then the texts, NUL-ended */
+	IMAGE_NOTE_ZOMBIE_GROUPS = 0x46524d0d, /* struct image_group array: those of ZOMBIES, one each, in the same order */
 };
 
 struct image_version {
@@ -66,6 +67,9 @@ struct image_process {
 	uint32_t foreground; /* 1: its group was the foreground of a terminal that leads out of the job */
 	uint32_t execute_only_key; /* the protection key that the kernel has taken for memory which can only be executed; 0: none */
 	uint32_t huge_at_end; /* 1: its agent lets it have huge pages again (PR_SET_THP_DISABLE), when advice for memory is given */
+	uint32_t outer_known;	       /* 1: the two that follow are */
+	uint32_t outer_pgid, outer_sid; /* group and session of whoever began or restarted the job here, as the job sees them */
+	uint32_t reserved;
 };
 
 /* Where a thread goes on: a setjmp within the agent; its full state is in the signal frame on its stack. */
@@ -148,6 +152,10 @@ struct image_sigaction { /* the kernel's struct sigaction on x86-64 */
 struct image_zombie {
 	uint32_t pid;
 	uint32_t status; /* as wait(2) gives it */
+};
+
+struct image_group {
+	uint32_t pgid, sid;
 };
 
 struct image_sysv { /* as IPC_STAT tells of it */
@@ -278,7 +286,7 @@ struct image_restart {
 
 /* Widths are the format: a change here is a new field at an end, or a new version. */
 _Static_assert(sizeof(struct image_version) == 40, "image format");
-_Static_assert(sizeof(struct image_process) == 1864, "image format");
+_Static_assert(sizeof(struct image_process) == 1880, "image format");
 _Static_assert(sizeof(struct image_thread) == 560, "image format");
 _Static_assert(sizeof(struct image_mappings) == 16, "image format");
 _Static_assert(sizeof(struct image_mapping) == 72, "image format");

@@ -246,12 +246,48 @@ static void test_parent_goes(void **state)
 	parent_goes(false);
 }
 
+/* Its parent has gone before, and the other process has it now, and has killed it; or does not know it. */
+static void orphan(bool explains)
+{
+	struct scene s;
+
+	job_start(&s.c, &defaults, s.agents, 2, &s.command);
+	agent_join_child(&s.c, &s.child, CHILD, 10);
+	assert_int_equal(link_send(&s.agents[0], MSG_EXITING, NULL, 0), 0);
+	link_close(&s.agents[0]);
+	command_settle(&s.command);
+	command_ask(&s.command, 0);
+	agent_do(&s.agents[1], PHASE_SUSPEND);
+	agent_phase(&s.child, PHASE_SUSPEND);
+	link_close(&s.child);
+	for (uint32_t attempt = 1; attempt <= (explains ? 1 : 7); attempt++) {
+		if (attempt > 1)
+			agent_do(&s.agents[1], PHASE_SUSPEND);
+		s.suspend = agent_phase(&s.agents[1], PHASE_SUSPEND);
+		if (explains)
+			says(&s.agents[1], CHILD, SIGKILL, true);
+		agent_done(&s.agents[1], &s.suspend, 0, "", NULL, 0);
+		if (!explains)
+			assert_int_equal(agent_phase(&s.agents[1], PHASE_RESUME).reason, attempt < 7 ? -EAGAIN : -ECONNRESET);
+	}
+	if (explains)
+		agents_do_rest(&s.agents[1], 1);
+	finish(&s, &s.agents[1], 1, explains ? 0 : -ECONNRESET, explains ? 1 : 7, "pid 20 (child) was lost in SUSPEND (tried 7 times)");
+}
+
+static void test_orphan(void **state)
+{
+	orphan(true);
+	orphan(false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_parent_first), cmocka_unit_test(test_asked), cmocka_unit_test(test_crashed),
 		cmocka_unit_test(test_stood),	     cmocka_unit_test(test_on_its_way), cmocka_unit_test(test_later),
 		cmocka_unit_test(test_never),	     cmocka_unit_test(test_between_two), cmocka_unit_test(test_parent_goes),
+		cmocka_unit_test(test_orphan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
