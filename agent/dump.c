@@ -46,9 +46,10 @@ static uint64_t clock_ns(clockid_t c)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The fields of /proc/self/stat from the 26th on that PR_SET_MM_MAP wants: proc_pid_stat(5). */
-static int read_mm(struct image_mm *mm)
+/* The terminal, and the fields of /proc/self/stat from the 26th on that PR_SET_MM_MAP wants: proc_pid_stat(5). */
+static int read_stat(struct image_process *process)
 {
+	struct image_mm *mm = &process->mm;
 	char buf[2048], *p;
 	uint64_t field[64] = { 0 };
 	long n = raw_read_file("/proc/thread-self/stat", buf, sizeof(buf));
@@ -67,6 +68,7 @@ static int read_mm(struct image_mm *mm)
 				 .arg_start = field[48], .arg_end = field[49], .env_start = field[50],
 				 .env_end = field[51] };
 	mm->brk = (uint64_t)RAW1(SYS_brk, 0);
+	process->terminal = field[7] ? (uint32_t)field[7] : UINT32_MAX;
 	return 0;
 }
 
@@ -115,7 +117,7 @@ static int read_process(struct image_process *p)
 		return (int)n;
 	p->auxv_length = (uint32_t)n;
 	p->pending = pending_mask();
-	return read_mm(&p->mm);
+	return read_stat(p);
 }
 
 static void read_host(struct image_host *h)

@@ -173,6 +173,8 @@ int fd_recreate(const struct image_restart *restart)
 	find_highest();
 	limit_raise();
 	r = fd_stdio_inherit(restart, highest + 1);
+	if (!r)
+		r = fd_terminals_inherit(highest + 1);
 	fdpass_consent();
 	if (!r)
 		r = hold_numbers();
@@ -255,6 +257,7 @@ void fd_restarted(void)
 {
 	fdpass_serve_end();
 	fd_stdio_done();
+	fd_terminals_done();
 	fd_found_end(false);
 	limit_restore();
 	fd_table_free();

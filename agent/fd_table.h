@@ -76,6 +76,9 @@ int fd_stdio_take_over(struct fd_entry *e);
 int fd_stdio_dump(const struct fd_entry *e, struct fermata_sink *sink);
 /* Moves the inherited streams out of the way of the numbers to come: to @above or higher. */
 int fd_stdio_inherit(const struct image_restart *r, int above);
+int fd_terminals_restarted(const struct image_restart *r); /* while the restorer's pages are there: 0 or -ENOMEM */
+int fd_terminals_inherit(int above); /* as fd_stdio_inherit() */
+void fd_terminals_done(void);
 /* The inherited descriptor that stands for number @fd of @e, not to be closed; or -errno. */
 int fd_stdio_pick(const struct fd_entry *e, int fd);
 void fd_stdio_done(void);

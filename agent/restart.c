@@ -17,6 +17,7 @@
 
 #include "agent/content.h"
 #include "agent/device.h"
+#include "agent/fd_table.h"
 #include "agent/libc.h"
 #include "base/fdpass.h"
 
@@ -47,6 +48,8 @@ static void take_moved(void)
 {
 	int r = moved_restarted();
 
+	if (!r)
+		r = fd_terminals_restarted(&agent.restart);
 	if (!r)
 		r = moved_in_place(agent.libdir, sizeof(agent.libdir));
 	if (!r)

@@ -14,7 +14,7 @@
  *   restart_load.c     the part of the plan that says what is read and checked
  *   restart_sysv.c     System V shared memory
  *   restart_ipc.c      System V semaphores and message queues
- *   restart_ptys.c     pseudo-terminals whose numbers are taken
+ *   restart_ptys.c     pseudo-terminals that have to be there before the processes
  *   restart_files.c    contents of files, _put.c puts them back, _outside.c: who else writes to them
  *   restart_trees.c    directories of launch --with, _put.c puts them back
  *   restart_gate.c     hears the restorers, and holds all until every image is found whole
@@ -52,6 +52,13 @@ struct restart_process {
 	struct restart_process *parent; /* NULL: a child of the capsule's init */
 	uint32_t helper_tid;		/* first of its PLAN_EAGER_MAX spare thread ids */
 	bool ended;			/* a root, as init sees it: the number may be somebody else's by now */
+};
+
+/* The controlling terminal of a session. */
+struct restart_pty {
+	uint32_t leader, maker_pid;
+	int32_t maker_fd;
+	int master, slave; /* slave: the leader's; -1 in others */
 };
 
 enum restart_node_kind { NODE_PROCESS, NODE_ENDED, NODE_LEADER }; /* ENDED: not waited for yet; LEADER: gone, and there for as long as others come into its session or group */
@@ -129,6 +136,8 @@ struct restart {
 	struct restart_node **carried; /* in the order in which they are made */
 	size_t carried_count;
 	bool moves; /* any of the nodes */
+	struct restart_pty *ptys; /* restart_ptys.c */
+	size_t pty_count;
 	struct restart_shared *shared;
 	size_t shared_count;
 	struct restart_sysv *sysv;
@@ -299,6 +308,12 @@ int restart_ipc_create(const struct restart *r); /* in the capsule's init, befor
 
 /* ---- restart_ptys.c ---- */
 void restart_ptys_mount(const struct restart *r); /* in the capsule's init, before the tree: a /dev/pts of its own, if it needs one */
+int restart_ptys_create(struct restart *r);	  /* the same: terminals of sessions. 0 or -ENOMEM */
+void restart_ptys_take(const struct restart *r, uint32_t leader); /* in the process that leads this session from now on, before it forks */
+void restart_ptys_give_up(const struct restart *r, uint32_t session); /* in a process of it that had given up its terminal */
+/* In process @pid: those that its agent gets, no longer close-on-exec; 2 * pty_count at most. How many. */
+size_t restart_ptys_hand_over(const struct restart *r, uint32_t pid, struct image_terminal *ret);
+void restart_ptys_forked(struct restart *r); /* in init: it lets them go */
 
 /* ---- restart_debug.c ---- */
 int restart_debug_check(const struct restart *r); /* 0 or an exit code, the reason said */

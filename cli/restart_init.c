@@ -182,15 +182,25 @@ static void end_all(void)
 	} while (waitpid(-1, NULL, __WALL) > 0 || errno == EINTR);
 }
 
-static int begin(const struct restart *r)
+static int fork_tree(struct restart *r)
+{
+	int err = restart_ptys_create(r);
+
+	if (!err)
+		err = restart_tree_fork(r);
+	restart_ptys_forked(r);
+	return err;
+}
+
+static int begin(struct restart *r)
 {
 	if (!r->capsule)
-		return restart_tree_fork(r) < 0 || restart_walk_aside(r) < 0 ? -ECANCELED : 0;
+		return fork_tree(r) < 0 || restart_walk_aside(r) < 0 ? -ECANCELED : 0;
 	if (r->several && sethostname(r->manifest->hosts[r->host].name, strlen(r->manifest->hosts[r->host].name)) < 0) {
 		warn("the node name %s", r->manifest->hosts[r->host].name);
 		return -ECANCELED;
 	}
-	if (mount_own(r) < 0 || restart_sysv_create(r) < 0 || restart_ipc_create(r) < 0 || restart_tree_fork(r) < 0)
+	if (mount_own(r) < 0 || restart_sysv_create(r) < 0 || restart_ipc_create(r) < 0 || fork_tree(r) < 0)
 		return -ECANCELED;
 	restart_set_last_pid(r);
 	return 0;

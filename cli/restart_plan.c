@@ -34,6 +34,8 @@ struct building {
 	struct image_process info; /* with this kernel's vdso in it, where it goes */
 	struct plan_patch patches[PLAN_PATCHES];
 	size_t patch_count;
+	struct image_terminal *terminals;
+	size_t terminal_count;
 	uint32_t own_fd; /* the restorer's file, where it is loaded as a library; else UINT32_MAX */
 };
 
@@ -200,7 +202,7 @@ static int place_hole(struct building *b, struct plan *p, size_t threads)
 	p->size = sizeof(*p) + (b->mapping_count + ARRAY_SIZE(b->vdso.areas)) * sizeof(*b->mappings) +
 		  b->loads.block_count * sizeof(*b->loads.blocks) + b->loads.load_count * sizeof(*b->loads.loads) +
 		  threads * sizeof(struct image_thread) + 64 * sizeof(struct image_sigaction) +
-		  b->segment_count * sizeof(*b->segments) + sizeof(b->patches) + b->restart->moved.length;
+		  b->segment_count * sizeof(*b->segments) + sizeof(b->patches) + b->terminal_count * sizeof(*b->terminals) + b->restart->moved.length;
 	p->process = b->info;
 	p->turns_size = b->restart->capsule ? 0 : plan_turns_size(b->restart->turns->count);
 	size = plan_hole_size(p) + vdso;
@@ -229,7 +231,8 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 	p->segment_count = (uint32_t)b->segment_count;
 	p->patches = p->segments + b->segment_count * sizeof(*b->segments);
 	p->patch_count = (uint32_t)b->patch_count;
-	p->path_map = p->patches + b->patch_count * sizeof(*b->patches);
+	p->terminals = p->patches + b->patch_count * sizeof(*b->patches);
+	p->path_map = p->terminals + b->terminal_count * sizeof(*b->terminals);
 	p->size = p->path_map + r->moved.length;
 	p->process = b->info;
 	p->helper_tid = r->capsule ? b->process->helper_tid : 0;
@@ -256,6 +259,8 @@ static void fill_head(const struct building *b, struct plan *p, size_t threads)
 		.outputs_at_end = restart_files_restores(r),
 		.path_map = p->hole_start + PLAN_HOLE_PLAN + p->path_map,
 		.path_map_length = (uint32_t)r->moved.length,
+		.terminals = p->hole_start + PLAN_HOLE_PLAN + p->terminals,
+		.terminal_count = (uint32_t)b->terminal_count,
 	};
 	memcpy(p->restart.rundir, r->rundir, sizeof(p->restart.rundir));
 	if (r->rdma_given)
@@ -308,8 +313,19 @@ static int write_plan(struct building *b)
 	if (!err)
 		err = write_all(fd, b->patches, b->patch_count * sizeof(*b->patches));
 	if (!err)
+		err = write_all(fd, b->terminals, b->terminal_count * sizeof(*b->terminals));
+	if (!err)
 		err = write_all(fd, b->restart->moved.texts, b->restart->moved.length);
 	return err ? err : fd;
+}
+
+static int add_terminals(struct building *b)
+{
+	b->terminals = calloc(2 * b->restart->pty_count + 1, sizeof(*b->terminals));
+	if (!b->terminals)
+		return -ENOMEM;
+	b->terminal_count = restart_ptys_hand_over(b->restart, b->process->info->pid, b->terminals);
+	return 0;
 }
 
 /* Without a capsule: it is loaded by a descriptor, which any path can be opened as. */
@@ -351,6 +367,8 @@ void restart_exec(const struct restart *r, const struct restart_process *p)
 		err = restart_sysv_plan(r, p, &b.segments, &b.segment_count);
 	if (!err)
 		err = restart_loads_build(p->image, b.foreign, &b.loads);
+	if (!err)
+		err = add_terminals(&b);
 	if (!err)
 		err = open_restorer(&b);
 	plan_fd = err ? err : write_plan(&b);

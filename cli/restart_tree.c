@@ -199,6 +199,8 @@ static int enter_session(const struct restart *r, const struct restart_node *n)
 		warn("process %u cannot lead its session", n->pid);
 		return -errno;
 	}
+	if (n->sid == n->pid)
+		restart_ptys_take(r, n->pid);
 	err = fork_children(r, n, false);
 	if (!err && n->leads && n->sid != n->pid && setpgid(0, 0) < 0) {
 		warn("process %u cannot lead its process group", n->pid);
@@ -293,6 +295,8 @@ static _Noreturn void run(const struct restart *r, const struct restart_node *n)
 		give_up(r);
 	if (!n->process)
 		die_as(n->status);
+	if (n->process->info->terminal == UINT32_MAX)
+		restart_ptys_give_up(r, n->sid);
 	become(r, n->process);
 	give_up(r);
 }

@@ -41,6 +41,7 @@ struct plan {
 	uint32_t own_fd; /* the restorer's own file, to be closed; UINT32_MAX: none */
 	uint32_t turns_fd, turns_size; /* struct plan_turns, bytes; 0: threads get their ids by set_tid */
 	uint64_t path_map; /* texts of base/path_map.h */
+	uint64_t terminals; /* struct image_terminal */
 	uint32_t dense_count, reserved; /* blocks */
 };
 

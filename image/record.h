@@ -69,7 +69,7 @@ struct image_process {
 	uint32_t huge_at_end; /* 1: its agent lets it have huge pages again (PR_SET_THP_DISABLE), when advice for memory is given */
 	uint32_t outer_known;	       /* 1: the two that follow are */
 	uint32_t outer_pgid, outer_sid; /* group and session of whoever began or restarted the job here, as the job sees them */
-	uint32_t reserved;
+	uint32_t terminal; /* the controlling one's device, as /proc/PID/stat has it; UINT32_MAX: none; 0: not known */
 };
 
 /* Where a thread goes on: a setjmp within the agent; its full state is in the signal frame on its stack. */
@@ -281,7 +281,15 @@ struct image_restart {
 	uint32_t part;	       /* 1: other processes of its host may be brought back elsewhere (--part) */
 	uint32_t terminal;     /* IMAGE_TERMINAL_*, of the one among stdio; not 0: its settings are the job's to set */
 	uint64_t path_map;     /* texts of base/path_map.h, in the hole */
-	uint32_t path_map_length, reserved;
+	uint32_t path_map_length, terminal_count;
+	uint64_t terminals;    /* struct image_terminal array, in the hole */
+};
+
+/* A descriptor of this process: of a terminal that was made before it, as a session has to begin with its terminal. */
+struct image_terminal {
+	uint32_t maker_pid; /* master: that was descriptor maker_fd of process maker_pid. 0: a slave, which keeps the session's terminal until all are open */
+	int32_t maker_fd;
+	uint32_t fd, reserved;
 };
 
 /* Widths are the format: a change here is a new field at an end, or a new version. */
@@ -293,6 +301,7 @@ _Static_assert(sizeof(struct image_mapping) == 72, "image format");
 _Static_assert(sizeof(struct image_sigaction) == 32, "image format");
 _Static_assert(sizeof(struct image_sysv) == 48, "image format");
 _Static_assert(sizeof(struct image_cpu) == 240, "image format");
+_Static_assert(sizeof(struct image_terminal) == 16, "image format");
 _Static_assert(sizeof(struct image_host) == 168, "image format");
 _Static_assert(sizeof(struct image_resource) == 32, "image format");
 _Static_assert(sizeof(struct image_blocks) == 48, "image format");

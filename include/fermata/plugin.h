@@ -272,6 +272,8 @@ int fermata_option_external(void);
 /* What the job's programs have from whoever began it or restarts it: base/begun.h. */
 struct begun;
 const struct begun *fermata_begun(void);
+/* From fd_restore: the master, close-on-exec, that `fermata restart` has made for number @fd of this process, the caller's from now on; -EBADF: none. */
+int fermata_terminal_inherited(int fd);
 /* What `launch --rdma` said: "auto", "system" or "soft". */
 const char *fermata_option_rdma(void);
 

@@ -7,7 +7,7 @@
  * terminal like any other, which `fermata restart` re-attaches (fd_is_outside). The leader of the master is the maker:
  *
  *   DRAIN      the maker looks at what has not been read, both ways, and at all settings (pty_content.c)
- *   RECREATE   the maker makes the terminal, under its old number if that is free; settings, window size
+ *   RECREATE   the maker makes the terminal, under its old number if that is free, or has it from `fermata restart`; settings, window size
  *   RECONNECT  each slave is opened of the maker's master; session leaders take their controlling terminal (pty_session.c)
  *   REFILL     the maker puts back contents, and what would have been in the way: packet and exclusive mode, the lock
  *

@@ -1,71 +1,29 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Pseudo-terminals at a restart. No state.
- *
- * The kernel gives the lowest number that is free: those below the wanted one are taken until it comes, and let go. Two makers that did so at
- * once would be in each other's way, so they lock /dev/pts meanwhile; a lock that somebody else holds is not waited for long, as it only
- * costs the number.
- */
+/* Pseudo-terminals at a restart. One that is a session's was made before its processes (cli/restart_ptys.c): its maker has inherited it. No state. */
 #include "plugins/pty/pty.h"
 
 #include <errno.h>
-#include <sys/file.h>
 
 #include "base/fdpass.h"
 #include "base/log.h"
-
-#define HELD_MAX 256
-#define LOCK_TRIES 500 /* of 2 ms */
-
-static int lock_numbers(void)
-{
-	const struct timespec step = { 0, 2000000 };
-	int fd = raw_open("/dev/pts", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-
-	for (int i = 0; fd >= 0 && i < LOCK_TRIES && RAW2(SYS_flock, fd, LOCK_EX | LOCK_NB) == -EWOULDBLOCK; i++)
-		RAW2(SYS_nanosleep, &step, NULL);
-	return fd;
-}
-
-static int make_numbered(const char *path, int flags, uint32_t want)
-{
-	int held[HELD_MAX], count = 0, fd = -EAGAIN, lock = lock_numbers();
-	uint32_t number;
-
-	for (;;) {
-		int next = raw_open(path, flags, 0);
-
-		if (next < 0) {
-			fd = count ? held[--count] : next;
-			break;
-		}
-		fd = next;
-		if (raw_ioctl(fd, TIOCGPTN, &number) < 0 || number >= want || count == HELD_MAX)
-			break;
-		held[count++] = fd;
-	}
-	while (count)
-		raw_close(held[--count]);
-	if (lock >= 0)
-		raw_close(lock);
-	return fd;
-}
+#include "base/numbered_pty.h"
 
 static int make(const struct fermata_desc *d, const char *path, int flags, uint32_t want)
 {
-	int fd = make_numbered(path, flags | O_NOCTTY | O_CLOEXEC, want);
+	int fd = numbered_pty_open(path, flags, want);
 
 	if (fd == -ENOENT)
-		fd = make_numbered("/dev/ptmx", flags | O_NOCTTY | O_CLOEXEC, want);
+		fd = numbered_pty_open("/dev/ptmx", flags, want);
 	return fd < 0 ? fermata_fail(fd, "fd %d: no new pseudo-terminal for /dev/pts/%u (errno %d)", d->fd, want, -fd) : fd;
 }
 
 static int restore_master(struct fermata_desc *d, const struct pty_record *r)
 {
-	int fd = make(d, d->link, (int)d->status & (O_ACCMODE | O_NONBLOCK), r->number), err;
-
+	int fd = fermata_terminal_inherited(d->fd), err;
 	uint32_t number = r->number;
 
+	if (fd < 0)
+		fd = make(d, d->link, (int)d->status & (O_ACCMODE | O_NONBLOCK), r->number);
 	if (fd < 0)
 		return fd;
 	raw_ioctl(fd, TIOCGPTN, &number);

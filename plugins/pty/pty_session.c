@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The controlling terminal of a session, where it is a pseudo-terminal of the job: the leader of the session writes it down and takes it
- * again. A session without its leader has none. Owns what the hooks of one checkpoint, or of one restart, tell each other.
+ * again. A session without its leader has none. To the other processes of the session it comes by fork alone, so `fermata restart` has given it to the leader before that, as a rule (cli/restart_ptys.c): then the terminal is the
+ * leader's already, and to take it changes nothing. Owns what the hooks of one checkpoint, or of one restart, tell each other.
  *
  * A session loses its terminal when the last descriptor of the terminal is closed. So the leader keeps one from RECONNECT, when slaves are
  * opened, to its REFILL, when all are open everywhere.

@@ -4,11 +4,14 @@
  * not finished; and a raw pseudo-terminal within one process, with bytes under way both ways.
  *
  *   main (master) -- shell (leads the session) -- job (the foreground group): answers each line, and each ^C
+ *                                              \- without: has given up the terminal
  */
 #include "feature.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -47,6 +50,25 @@ static void check_name(int fd)
 	CHECK(name_holds(fd) || name_holds(fd));
 }
 
+/* Its controlling terminal, which it has from the shell, in whose foreground it is. */
+static void check_own(void)
+{
+	struct pollfd p = { .fd = 0 };
+	int tty = open("/dev/tty", O_RDWR);
+
+	CHECK((tty >= 0 && tcgetpgrp(tty) == getpgrp() && close(tty) == 0) || (poll(&p, 1, 0) == 1 && p.revents & POLLHUP));
+}
+
+/* One of the session that has given up the terminal. */
+static void run_without(int slave)
+{
+	CHECK(ioctl(slave, TIOCNOTTY, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+	for (;;) {
+		CHECK(open("/dev/tty", O_RDWR) < 0 && errno == ENXIO && (tcgetpgrp(slave) == -1 && errno == ENOTTY));
+		feature_work();
+	}
+}
+
 /* Ends with the terminal. */
 static void run_job(void)
 {
@@ -74,6 +96,7 @@ static void run_job(void)
 		if (n <= 0)
 			_exit(0); /* hung up */
 		CHECK(line[n - 1] == '\n');
+		check_own();
 		feature_work();
 		CHECK(write(1, line, (size_t)n) == n);
 	}
@@ -82,10 +105,14 @@ static void run_job(void)
 /* SIGINT would end it: it is for the foreground alone. */
 static void run_shell(int slave)
 {
-	pid_t job;
+	pid_t job, without;
 
 	CHECK(setsid() == getpid() && ioctl(slave, TIOCSCTTY, 0) == 0);
 	CHECK(dup2(slave, 0) == 0 && dup2(slave, 1) == 1 && signal(SIGTTOU, SIG_IGN) != SIG_ERR);
+	without = fork();
+	CHECK(without >= 0);
+	if (without == 0)
+		run_without(slave);
 	job = fork();
 	CHECK(job >= 0);
 	if (job == 0) {
@@ -100,6 +127,7 @@ static void run_shell(int slave)
 		while (tty < 0 && errno == EIO) /* its master is closed: SIGHUP is on its way */
 			pause();
 		CHECK(tty >= 0);
+		CHECK(kill(without, 0) == 0 && waitpid(without, NULL, WNOHANG) == 0);
 		if (tcgetpgrp(tty) != getpgrp())
 			check_terminal(tty, getpid(), job);
 		check_name(slave);

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Terminals that `fermata restart` has made before it forked the processes of their sessions (cli/restart_ptys.c): masters for those who had them, and for each session's leader a slave that keeps the terminal
+ * its controlling terminal until all slaves are open. They come with the exec, get out of the way of the program's numbers in RECREATE, and what nobody has taken is closed with the other
+ * descriptors that were inherited. Owns the list, from the moment at which the restorer's pages go.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "agent/fd_table.h"
+#include "base/fdpass.h"
+
+static struct image_terminal *terminals;
+static uint32_t count;
+
+int fd_terminals_restarted(const struct image_restart *r)
+{
+	const size_t size = r->terminal_count * sizeof(*terminals);
+
+	terminals = NULL;
+	count = 0;
+	if (!size)
+		return 0;
+	terminals = fermata_alloc(size);
+	if (!terminals)
+		return -ENOMEM;
+	memcpy(terminals, (const void *)r->terminals, size);
+	count = r->terminal_count;
+	return 0;
+}
+
+int fd_terminals_inherit(int above)
+{
+	if (above < FDPASS_PARK_BASE)
+		above = FDPASS_PARK_BASE;
+	for (uint32_t i = 0; i < count; i++) {
+		int to = raw_fcntl((int)terminals[i].fd, F_DUPFD_CLOEXEC, above);
+
+		if (to < 0)
+			return fermata_fail(to, "cannot keep a terminal of the restart (errno %d)", -to);
+		raw_close((int)terminals[i].fd);
+		terminals[i].fd = (uint32_t)to;
+	}
+	return 0;
+}
+
+int fermata_terminal_inherited(int fd)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (terminals[i].maker_pid == fermata_pid() && terminals[i].maker_fd == fd) {
+			int master = (int)terminals[i].fd;
+
+			terminals[i] = terminals[--count];
+			return master;
+		}
+	return -EBADF;
+}
+
+void fd_terminals_done(void)
+{
+	while (count)
+		raw_close((int)terminals[--count].fd);
+	fermata_free(terminals);
+	terminals = NULL;
+}
