@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -66,7 +67,7 @@ void restart_ptys_mount(const struct restart *r)
 /* Its agent takes what is made for it; an older one makes its own. */
 static bool takes_terminals(const struct restart_process *p)
 {
-	return p && p->info->restart_info_size >= sizeof(struct image_restart);
+	return p && p->info->restart_info_size >= offsetof(struct image_restart, terminals) + sizeof(((struct image_restart *)0)->terminals);
 }
 
 static const struct pty_session *session_of(const struct restart_process *p)

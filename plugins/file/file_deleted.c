@@ -65,6 +65,7 @@ int file_deleted_claim(struct fermata_desc *d)
 }
 
 #define MEMFD "/memfd:"
+#define TMPFILE 020000000 /* O_TMPFILE, but for O_DIRECTORY */
 #define MEMFD_NAME_MAX 249
 #define SEALABLE 0x80000000u /* in a record: the seals are known */
 #define ADD_SEALS 1033
@@ -182,6 +183,33 @@ static int make(const char *was, int number)
 	return fd < 0 ? make_in("/tmp", 4, number) : fd;
 }
 
+/*
+ * What was opened by O_TMPFILE can be given a name (linkat), and so can this one: it is the description, too, so that a later restart knows it as well. -errno, as where the directory is gone: then it
+ * comes back without that.
+ */
+static int make_linkable(const char *was, int flags)
+{
+	char buf[FILE_PATH_MAX], directory[FILE_PATH_MAX];
+	const char *path = fermata_path_now(was, buf, sizeof(buf)), *slash = path ? strrchr(path, '/') : NULL;
+	size_t length = slash ? (size_t)(slash - path) : 0;
+
+	if (!slash || length >= sizeof(directory) - 1)
+		return -ENOENT;
+	memcpy(directory, path, length);
+	memcpy(directory + length, "/", 2);
+	return raw_open(directory, (flags & ~(O_NOFOLLOW | O_APPEND | O_DIRECT)) | O_TMPFILE | O_CLOEXEC, 0600);
+}
+
+static int fill_linkable(struct fermata_desc *d, const struct file_record *r, int fd)
+{
+	int err = fermata_content_put(d, r->dev, r->ino, fd);
+
+	if (!err)
+		return fd;
+	raw_close(fd);
+	return err;
+}
+
 struct search {
 	const char *want; /* what the link of the descriptor says */
 	const char *folder;
@@ -246,6 +274,9 @@ int file_deleted_restore(struct fermata_desc *d, const struct file_record *r)
 		return restore_shared(d, r);
 	if (!is_maker(d, r->maker_pid, r->maker_fd))
 		return FERMATA_FD_LATER;
+	made = d->status & TMPFILE ? make_linkable(path, (int)r->flags) : -ENOENT;
+	if (made >= 0)
+		return fill_linkable(d, r, made);
 	made = r->seals && !strncmp(path, MEMFD, strlen(MEMFD)) ? make_memfd(path) : make(path, d->fd);
 	if (made < 0)
 		return fermata_fail(made, "fd %d: neither in the directory of %s nor in /tmp can a file be made (errno %d)", d->fd, path, -made);

@@ -62,7 +62,11 @@ long pty_read(int fd, void *buf, size_t size)
 
 int pty_slave_open(int master, int flags)
 {
-	return (int)RAW3(SYS_ioctl, master, TIOCGPTPEER, flags | O_NOCTTY | O_CLOEXEC);
+	int fd = (int)RAW3(SYS_ioctl, master, TIOCGPTPEER, flags | O_NOCTTY); /* O_CLOEXEC would be one of its status flags */
+
+	if (fd >= 0)
+		raw_fcntl(fd, F_SETFD, FD_CLOEXEC);
+	return fd;
 }
 
 /* Also where the slave is in exclusive mode, which one that is open already can lift. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Files without a name: a scratch file that is rewritten all the time, a second description of it with an offset of its own, a log that
- * grows and that a child appends to as well, one whose directory is gone, too, and a large one with holes.
+ * grows and that a child appends to as well, one whose directory is gone, too, a large one with holes, and one that is to get its name when it is whole (O_TMPFILE).
  */
 #include "feature.h"
 
@@ -11,7 +11,7 @@
 #define SIZE 100000
 #define FAR (700l << 20)
 
-static int scratch, reader, journal, homeless, large;
+static int scratch, reader, journal, homeless, large, draft;
 
 static int deleted(const char *path, int flags)
 {
@@ -57,6 +57,19 @@ static void check_large(uint64_t step)
 	CHECK(pwrite(large, &step, 8, 0) == 8 && pwrite(large, &step, 8, FAR) == 8);
 }
 
+/* Where the file system has such files. */
+static void check_draft(uint64_t steps)
+{
+	char path[64];
+	struct stat st;
+
+	if (draft < 0)
+		return;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", draft);
+	CHECK(linkat(AT_FDCWD, path, AT_FDCWD, "draft", AT_SYMLINK_FOLLOW) == 0 && stat("draft", &st) == 0 && st.st_nlink == 1);
+	CHECK((uint64_t)st.st_size == steps && (st.st_mode & 0777) == 0604 && (fcntl(draft, F_GETFL) & O_TMPFILE) == O_TMPFILE && unlink("draft") == 0);
+}
+
 /* As many bytes as there are steps, and whatever the child wrote: none lost. */
 static void check_journal(uint64_t steps)
 {
@@ -88,6 +101,8 @@ int main(void)
 	CHECK(write(homeless, "text", 4) == 4 && fchmod(homeless, 0640) == 0 && unlink("gone/file") == 0 && rmdir("gone") == 0);
 	large = deleted("large", O_RDWR);
 	CHECK(unlink("large") == 0 && ftruncate(large, FAR + SIZE) == 0 && pwrite(large, &step, 8, 0) == 8 && pwrite(large, &step, 8, FAR) == 8);
+	draft = open(".", O_TMPFILE | O_WRONLY, 0604);
+	CHECK(draft >= 0 || errno == EOPNOTSUPP);
 	CHECK((pid = fork()) >= 0);
 	if (pid == 0)
 		child();
@@ -96,8 +111,10 @@ int main(void)
 		feature_work();
 		check_large(step);
 		check(step++);
+		CHECK(draft < 0 || write(draft, "d", 1) == 1);
 	} while (feature_step());
 	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	check_journal(step);
+	check_draft(step);
 	return 0;
 }
