@@ -62,13 +62,13 @@ static _Noreturn void give_up(const struct restart *r)
 	_exit(CLI_CANNOT);
 }
 
-/* 0, or -ECANCELED: somebody failed or does not come. */
+/* 0, or -ECANCELED: somebody failed, or for long nobody has come. */
 static int await(_Atomic uint32_t *word, uint32_t want, const struct restart *r)
 {
 	struct timespec limit = { r->capsule ? BARRIER_TIMEOUT_S : WALK_TIMEOUT_S, 0 };
 
 	for (uint32_t seen; (seen = atomic_load(word)) < want;) {
-		if (!futex(word, FUTEX_WAIT, seen, &limit)) {
+		if (!futex(word, FUTEX_WAIT, seen, &limit) && atomic_load(word) == seen) {
 			warnx("the job's processes do not come together: %u of %u after %ld s", seen, want, (long)limit.tv_sec);
 			atomic_store(&page->failed, 1);
 		}
@@ -78,10 +78,11 @@ static int await(_Atomic uint32_t *word, uint32_t want, const struct restart *r)
 	return atomic_load(&page->failed) ? -ECANCELED : 0;
 }
 
-static void arrive(_Atomic uint32_t *word)
+/* Who waits is woken for the @want-th alone. */
+static void arrive(_Atomic uint32_t *word, size_t want)
 {
-	atomic_fetch_add(word, 1);
-	futex(word, FUTEX_WAKE, INT32_MAX, NULL);
+	if (atomic_fetch_add(word, 1) + 1 >= want)
+		futex(word, FUTEX_WAKE, INT32_MAX, NULL);
 }
 
 pid_t restart_fork_as(uint32_t pid)
@@ -158,19 +159,19 @@ static int make_carried(const struct restart *r, const struct restart_node *n)
 			err = await(&page->steps, 3 * i, r);
 			if (!err && n)
 				prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-			arrive(&page->steps);
+			arrive(&page->steps, 0);
 		}
 		if (c->maker == n && !err) {
 			err = await(&page->steps, 3 * i + 1, r);
 			if (!err)
 				err = fork_carried(r, c);
-			arrive(&page->steps);
+			arrive(&page->steps, 0);
 		}
 		if (c->parent == n && !err) {
 			err = await(&page->steps, 3 * i + 2, r);
 			if (n)
 				prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
-			arrive(&page->steps);
+			arrive(&page->steps, 0);
 		}
 	}
 	return err;
@@ -242,12 +243,12 @@ static int move(const struct restart *r, const struct restart_node *n)
 
 	if (keeper < 0 || (!n->moves && enter_group(n) < 0))
 		return -errno;
-	arrive(&page->joined);
+	arrive(&page->joined, r->node_count);
 	if (await(&page->joined, (uint32_t)r->node_count, r) < 0 || (n->moves && enter_group(n) < 0))
 		return -ECANCELED;
 	if (!r->moves)
 		return 0;
-	arrive(&page->moved);
+	arrive(&page->moved, r->node_count);
 	if (await(&page->moved, (uint32_t)r->node_count, r) < 0 || (keeper && waitpid(keeper, NULL, 0) != keeper))
 		return -ECANCELED;
 	return 0;
@@ -290,7 +291,7 @@ static _Noreturn void run(const struct restart *r, const struct restart_node *n)
 {
 	if (enter_session(r, n) < 0)
 		give_up(r);
-	arrive(&page->forked);
+	arrive(&page->forked, r->node_count);
 	if (await(&page->forked, (uint32_t)r->node_count, r) < 0 || move(r, n) < 0 || see_ends(r, n) < 0)
 		give_up(r);
 	if (!n->process)
