@@ -9,6 +9,8 @@
  * The same is true of what else a process has confined itself to: Landlock, securebits, dispatch of its system calls, which the kernel does not tell of, so that the wrappers note them; and
  * namespaces and a root directory of its own, which it does tell of for the first thread, and in general wants rights to make again.
  *
+ * And of users, groups and capabilities, which only root may give back, and which a program of root's has as a rule given up for good.
+ *
  * Owns what was begun with, and the notes.
  */
 #include "base/begun.h"
@@ -86,7 +88,7 @@ static int refuse(const char *what)
 int begun_refuse(void)
 {
 	uint64_t unseen = __atomic_load_n(&begun.unseen, __ATOMIC_RELAXED);
-	char process[32] = "/proc/thread-self"; /* has those of its beginning: all that is left to be seen where the first thread has ended */
+	char status[48], process[32] = "/proc/thread-self"; /* has those of its beginning: all that is left to be seen where the first thread has ended */
 
 	if (!stop_is_zombie((int)agent.pid))
 		fm_format(process, sizeof(process), "/proc/%u", agent.pid);
@@ -100,5 +102,8 @@ int begun_refuse(void)
 		return refuse("a dispatch of its system calls (PR_SET_SYSCALL_USER_DISPATCH)");
 	if (unseen & BEGUN_NAMESPACE || begun_places(process) != begun.places)
 		return refuse("a namespace or a root directory of its own (unshare, setns, chroot)");
+	fm_format(status, sizeof(status), "%s/status", process); /* last: who has confined itself may not be able to read it */
+	if (begun_rights(status) != begun.rights)
+		return refuse("a user, groups or capabilities of its own (setuid, setgroups, capset)");
 	return 0;
 }

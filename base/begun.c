@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -89,6 +90,64 @@ uint64_t begun_filters(const char *path)
 	return n == UINT64_MAX ? begun_number(path, "\nSeccomp:") + 1 > 1 : n; /* none, or a mode */
 }
 
+struct rights {
+	uint64_t hash;
+	char name[12]; /* of the line, up to its colon */
+	size_t length;
+	bool wanted, named, root;
+};
+
+static void rights_begin(struct rights *r)
+{
+	r->length = 0;
+	r->wanted = r->named = false;
+}
+
+/* The first user stands in front of all that depends on it. */
+static void rights_name(struct rights *r)
+{
+	static const char *const always[] = { "Uid", "Gid", "Groups" }, *const roots[] = { "CapPrm", "CapEff" };
+
+	r->named = true;
+	r->name[r->length] = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(always); i++)
+		r->wanted |= !strcmp(r->name, always[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(roots); i++)
+		r->wanted |= r->root && !strcmp(r->name, roots[i]);
+	r->length = 0;
+}
+
+static void rights_take(struct rights *r, char c)
+{
+	if (c == '\n') {
+		rights_begin(r);
+	} else if (!r->named && c == ':') {
+		rights_name(r);
+	} else if (!r->named) {
+		r->name[r->length < sizeof(r->name) - 1 ? r->length++ : 0] = c;
+	} else if (r->wanted) {
+		if (r->length++ == 1 && !strcmp(r->name, "Uid"))
+			r->root = c == '0';
+		r->hash = hash(r->hash, (uint8_t)c);
+	}
+}
+
+uint64_t begun_rights(const char *path)
+{
+	struct rights r = { .hash = 0xcbf29ce484222325u };
+	int fd = raw_open(path, O_RDONLY | O_CLOEXEC, 0);
+	char text[1024];
+	long n;
+
+	if (fd < 0)
+		return 0;
+	while ((n = raw_read(fd, text, sizeof(text))) > 0 || n == -EINTR)
+		for (long i = 0; i < n; i++)
+			rights_take(&r, text[i]);
+	raw_close(fd);
+	return r.hash;
+}
+
 /* Those that a kernel does not have, or a root directory without /proc, count as 0. */
 uint64_t begun_places(const char *process)
 {
@@ -134,19 +193,20 @@ void begun_note(struct begun *ret)
 
 	RAW4(SYS_sched_getattr, 0, &a, sizeof(a), 0);
 	*ret = (struct begun){ begun_cpus(mask, n > 0 ? (size_t)n : 0), begun_scheduling(&a), begun_nice(0), begun_filters("/proc/thread-self/status"),
-				begun_places("/proc/thread-self"), 0, seconds(CLOCK_REALTIME), seconds(CLOCK_BOOTTIME), unless_own(RAW1(SYS_getpgid, 0)), unless_own(RAW1(SYS_getsid, 0)) };
+				begun_places("/proc/thread-self"), 0, seconds(CLOCK_REALTIME), seconds(CLOCK_BOOTTIME), unless_own(RAW1(SYS_getpgid, 0)), unless_own(RAW1(SYS_getsid, 0)),
+				begun_rights("/proc/thread-self/status") };
 }
 
 void begun_entry(char *entry, uint64_t where, const struct begun *b)
 {
-	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)where, (unsigned long)b->cpus,
+	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)where, (unsigned long)b->cpus,
 		  (unsigned long)b->scheduling, (unsigned long)b->nice, (unsigned long)b->filters, (unsigned long)b->places, (unsigned long)b->unseen, (unsigned long)b->time_s,
-		  (unsigned long)b->uptime_s, (unsigned long)b->pgid << 32 | b->sid);
+		  (unsigned long)b->uptime_s, (unsigned long)b->pgid << 32 | b->sid, (unsigned long)b->rights);
 }
 
 int begun_take(const char *value, uint64_t where, struct begun *ret)
 {
-	uint64_t n[10];
+	uint64_t n[11];
 
 	for (size_t i = 0; i < ARRAY_SIZE(n); i++)
 		if (!value || !(value = host_id_digits(value, &n[i])) || *value != (i < ARRAY_SIZE(n) - 1 ? ':' : 0))
@@ -155,6 +215,6 @@ int begun_take(const char *value, uint64_t where, struct begun *ret)
 			value++;
 	if (n[0] != where)
 		return -EINVAL;
-	*ret = (struct begun){ n[1], n[2], (int64_t)n[3], n[4], n[5], n[6], (int64_t)n[7], (int64_t)n[8], (uint32_t)(n[9] >> 32), (uint32_t)n[9] };
+	*ret = (struct begun){ n[1], n[2], (int64_t)n[3], n[4], n[5], n[6], (int64_t)n[7], (int64_t)n[8], (uint32_t)(n[9] >> 32), (uint32_t)n[9], n[10] };
 	return 0;
 }

@@ -4,7 +4,7 @@
  * What a program has set itself is what differs from that, and only that is the program's own at a restart: a batch system gives a restart other processors than it gave the launch. In the
  * environment of what they begin, with what those have inherited and cannot see (enum begun_unseen):
  *
- *   FERMATA_BEGUN=<where: 16 hex digits>:<cpus: 16>:<class: 16>:<nice: 16>:<filters: 16>:<places: 16>:<unseen: 16>:<time: 16>:<uptime: 16>:<group and session: 16>
+ *   FERMATA_BEGUN=<where: 16 hex digits>:<cpus: 16>:<class: 16>:<nice: 16>:<filters: 16>:<places: 16>:<unseen: 16>:<time: 16>:<uptime: 16>:<group and session: 16>:<rights: 16>
  *
  * As FERMATA_HOST (host_id.h) it is true only where it was made.
  */
@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define BEGUN_VARIABLE "FERMATA_BEGUN="
-#define BEGUN_ENTRY (sizeof(BEGUN_VARIABLE) + 10 * 17)
+#define BEGUN_ENTRY (sizeof(BEGUN_VARIABLE) + 11 * 17)
 #define BEGUN_CPUS_MAX 1024u /* bytes: more than any kernel has */
 
 struct begun {
@@ -27,6 +27,7 @@ struct begun {
 	int64_t time_s;   /* when that was: CLOCK_REALTIME */
 	int64_t uptime_s; /* CLOCK_BOOTTIME */
 	uint32_t pgid, sid; /* 0: led by whom is begun, or not of its pid namespace */
+	uint64_t rights; /* begun_rights() */
 };
 
 /* What a process has confined itself to, for good, and its children, over exec too, which the kernel does not tell of. */
@@ -53,6 +54,8 @@ int begun_nice(uint32_t tid); /* 0: the caller's */
 uint64_t begun_number(const char *path, const char *name);
 /* How many filters @path, a status of /proc, tells of; before Linux 5.9 one stands for any number. */
 uint64_t begun_filters(const char *path);
+/* A number of the users and groups, and of root's capabilities, that @path, a status of /proc, tells of. Those of others are none, or a restart's for a while. */
+uint64_t begun_rights(const char *path);
 /* A number of the namespaces and of the root directory of @process, a folder of /proc. */
 uint64_t begun_places(const char *process);
 

@@ -74,6 +74,35 @@ static void test_entry(void **state)
 	assert_int_equal(begun_take(value, 7, &taken), -EINVAL);
 }
 
+static uint64_t rights(const char *ids, const char *capabilities)
+{
+	char path[] = "/tmp/begunXXXXXX";
+	int fd = mkstemp(path);
+	uint64_t r;
+
+	assert_true(fd >= 0);
+	dprintf(fd, "Name:\tUid:\t7\nUmask:\t0022\n%s\nNStgid:\t%d\nCapInh:\t0\n%sSeccomp:\t0\n", ids, fd, capabilities);
+	close(fd);
+	r = begun_rights(path);
+	unlink(path);
+	return r;
+}
+
+static void test_rights(void **state)
+{
+	static const char *const users[] = { "Uid:\t7\t7\t7\t7\nGid:\t8\t8\t8\t8\nGroups:\t1 23 ", "Uid:\t7\t7\t0\t7\nGid:\t8\t8\t8\t8\nGroups:\t1 23 ",
+					     "Uid:\t7\t7\t7\t7\nGid:\t8\t9\t8\t8\nGroups:\t1 23 ", "Uid:\t7\t7\t7\t7\nGid:\t8\t8\t8\t8\nGroups:\t12 3 " };
+	const char root[] = "Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nGroups:\t0 ", all[] = "CapPrm:\t01ff\nCapEff:\t01ff\n", less[] = "CapPrm:\t01fe\nCapEff:\t01fe\n";
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		for (int k = 0; k < 4; k++)
+			assert_true((rights(users[i], all) == rights(users[k], less)) == (i == k));
+	assert_true(rights(root, all) == rights(root, all));
+	assert_true(rights(root, all) != rights(root, less));
+	assert_true(begun_rights("/proc/self/status") == begun_rights("/proc/thread-self/status"));
+}
+
 #define HOUR 3600
 
 static void test_earliest(void **state)
@@ -96,7 +125,7 @@ static void test_earliest(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_far_behind), cmocka_unit_test(test_entry), cmocka_unit_test(test_earliest) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_far_behind), cmocka_unit_test(test_entry), cmocka_unit_test(test_rights), cmocka_unit_test(test_earliest) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
