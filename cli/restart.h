@@ -307,6 +307,7 @@ int restart_ipc_check(const struct restart *r);	 /* 0 or an exit code, the reaso
 int restart_ipc_create(const struct restart *r); /* in the capsule's init, before the tree: 0 or -errno, said */
 
 /* ---- restart_ptys.c ---- */
+bool restart_ptys_leads(const struct restart_process *p); /* a session whose terminal is a pseudo-terminal of the job */
 void restart_ptys_mount(const struct restart *r); /* in the capsule's init, before the tree: a /dev/pts of its own, if it needs one */
 int restart_ptys_create(struct restart *r);	  /* the same: terminals of sessions. 0 or -ENOMEM */
 void restart_ptys_take(const struct restart *r, uint32_t leader); /* in the process that leads this session from now on, before it forks */

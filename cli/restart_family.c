@@ -15,10 +15,15 @@
  *
  * Carried nodes are made one after the other (restart.carried), each after its parent and its maker.
  *
+ * A session that a terminal window began has its terminal from outside, and a terminal is of one session: where `fermata restart` has one, who led such a session is in that of `fermata restart`, as a shell's job is, and all others
+ * of the session are: the terminal matters more to them than the number. Elsewhere it leads its session again, without a terminal.
+ *
  * Owns the nodes. Numbers of sessions and groups that are not the job's are 0: those of `fermata restart`.
  */
 #include <err.h>
 #include <stdlib.h>
+#include <termios.h>
+#include <unistd.h>
 
 #include "cli/restart.h"
 
@@ -57,6 +62,28 @@ static void add_process(struct restart *r, struct restart_process *p)
 	for (size_t i = 0; i < dead; i++)
 		r->nodes[r->node_count++] = (struct restart_node){ .kind = NODE_ENDED, .owner = p, .pid = z[i].pid, .status = z[i].status,
 								  .pgid = groups ? groups[i].pgid : p->info->pgid, .sid = groups ? groups[i].sid : p->info->sid };
+}
+
+/* Whose controlling terminal led out of the job. */
+static bool led_terminal(const struct restart_node *n)
+{
+	const uint32_t terminal = n->process ? n->process->info->terminal : 0;
+
+	return n->pid == n->sid && terminal && terminal != UINT32_MAX && !restart_ptys_leads(n->process);
+}
+
+static void leave_sessions_of_windows(struct restart *r)
+{
+	if (r->background || tcgetsid(STDIN_FILENO) != getsid(0))
+		return;
+	for (size_t i = 0; i < r->node_count; i++) {
+		const uint32_t sid = r->nodes[i].sid;
+		const bool leave = led_terminal(&r->nodes[i]);
+
+		for (size_t k = 0; leave && k < r->node_count; k++)
+			if (r->nodes[k].sid == sid)
+				r->nodes[k].sid = 0;
+	}
 }
 
 /* A node each at first, and a leader of a session and one of a group for each of these at most. */
@@ -236,6 +263,7 @@ int restart_family_create(struct restart *r)
 	code = link_parents(r);
 	if (code)
 		return code;
+	leave_sessions_of_windows(r);
 	add_leaders(r);
 	find_groups(r);
 	for (size_t i = 0; i < r->node_count; i++)

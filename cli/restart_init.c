@@ -120,7 +120,7 @@ static void take_foreground(const struct restart *r)
 	for (size_t i = 0; i < r->count; i++) {
 		const struct image_process *p = r->processes[i].info;
 
-		if (!r->processes[i].parent && p->pgid == p->pid && p->sid != p->pid) {
+		if (!r->processes[i].parent && p->pgid == p->pid && restart_family_find(r, p->pid)->sid != p->pid) {
 			tcsetpgrp(STDIN_FILENO, (pid_t)p->pgid);
 			return;
 		}

@@ -84,6 +84,11 @@ static const struct pty_session *session_of(const struct restart_process *p)
 	return NULL;
 }
 
+bool restart_ptys_leads(const struct restart_process *p)
+{
+	return session_of(p) != NULL;
+}
+
 /* Where none can be had, the agents say why, or have it. */
 static void make(struct restart *r, const struct restart_process *leader, const struct pty_session *s)
 {
