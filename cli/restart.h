@@ -350,10 +350,13 @@ void restart_walk_lock(struct restart *r, void (*keep_alive)(void *arg), void *a
 void restart_walk_unlock(struct restart *r);
 /* The next processes get numbers that the job has not: 0 or -errno. */
 int restart_walk_aside(const struct restart *r);
+int restart_walk_past(const struct restart *r); /* the same of the next one alone, which so may come before the job's next */
+bool restart_walk_is_ours(const struct restart *r, uint32_t id);
 void restart_walk_free(struct restart *r);
 
 /* ---- restart_turns.c ---- */
 int restart_turns_create(struct restart *r); /* 0 or -errno */
+bool restart_turns_await(const struct restart *r, uint32_t pid); /* until it may be forked; false: the restart has failed */
 /* fork, with that pid, when it is its turn; -1 with errno. */
 pid_t restart_turns_fork(const struct restart *r, uint32_t pid);
 void restart_turns_give_up(const struct restart *r); /* nobody waits for his turn any more */

@@ -36,6 +36,8 @@
 
 #define BARRIER_TIMEOUT_S 60
 #define WALK_TIMEOUT_S 600 /* without a capsule: numbers are walked to */
+#define TRIES 8
+#define TAKEN 100 /* exit status */
 
 static struct page {
 	_Atomic uint32_t forked, steps, joined, moved, failed;
@@ -135,15 +137,36 @@ static int fork_one(const struct restart *r, const struct restart_node *n)
 	return err;
 }
 
+/* A process of ours, which must have no number of the job. */
+static pid_t fork_helper(const struct restart *r, const struct restart_node *n)
+{
+	pid_t pid;
+
+	if (r->capsule)
+		return restart_fork_as(n->spare_pid);
+	if (restart_walk_past(r) < 0)
+		return -1;
+	pid = fork();
+	if (pid == 0 && restart_walk_is_ours(r, (uint32_t)getpid()))
+		_exit(TAKEN); /* somebody else has forked meanwhile */
+	return pid;
+}
+
+/* Without a capsule it has to be @n's turn before: the carrier might take a number that others walk to. */
 static int fork_carried(const struct restart *r, const struct restart_node *n)
 {
-	pid_t carrier = r->capsule ? restart_fork_as(n->spare_pid) : fork();
-	int status;
+	int status, tries = TRIES;
 
-	if (carrier == 0)
-		_exit(fork_one(r, n) < 0 ? CLI_CANNOT : 0);
-	if (carrier < 0 || waitpid(carrier, &status, 0) != carrier)
-		return -errno;
+	if (!r->capsule && !restart_turns_await(r, n->pid))
+		return -ECANCELED;
+	do {
+		pid_t carrier = fork_helper(r, n);
+
+		if (carrier == 0)
+			_exit(fork_one(r, n) < 0 ? CLI_CANNOT : 0);
+		if (carrier < 0 || waitpid(carrier, &status, 0) != carrier)
+			return -errno;
+	} while (WIFEXITED(status) && WEXITSTATUS(status) == TAKEN && --tries);
 	return status ? -ECANCELED : 0;
 }
 
@@ -227,7 +250,7 @@ static int enter_group(const struct restart_node *n)
 
 static pid_t fork_keeper(const struct restart *r, const struct restart_node *n)
 {
-	pid_t keeper = r->capsule ? restart_fork_as(n->spare_pid) : fork();
+	pid_t keeper = fork_helper(r, n);
 
 	if (keeper == 0)
 		_exit(await(&page->moved, (uint32_t)r->node_count, r) < 0);

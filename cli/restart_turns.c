@@ -219,6 +219,11 @@ static pid_t fork_until(uint32_t pid)
 	return -EEXIST;
 }
 
+bool restart_turns_await(const struct restart *r, uint32_t pid)
+{
+	return await_turn(r->turns, pid);
+}
+
 pid_t restart_turns_fork(const struct restart *r, uint32_t pid)
 {
 	char mark = PLAN_PROGRESS;

@@ -211,6 +211,20 @@ int restart_walk_aside(const struct restart *r)
 	return pid_walk_near(gap + PID_WALK_MARGIN, -1, 0);
 }
 
+bool restart_walk_is_ours(const struct restart *r, uint32_t id)
+{
+	return is_of_the_job(r->turns, id);
+}
+
+int restart_walk_past(const struct restart *r)
+{
+	long last = pid_walk_last();
+
+	if (last < 0)
+		return (int)last;
+	return is_of_the_job(r->turns, (uint32_t)last + 1) ? restart_walk_aside(r) : 0;
+}
+
 int restart_walk_prepare(struct restart *r)
 {
 	int err, code;
