@@ -89,12 +89,7 @@ static void find_highest(void)
 {
 	highest = 2;
 	each_device_number(note_number);
-	for (uint32_t i = 0; i < fd_table.count; i++) {
-		const struct fd_entry *e = fd_table.entries[i];
-
-		for (uint32_t k = 0; k < e->fd_count; k++)
-			note_number(e->fds[k].fd);
-	}
+	note_number(fd_table_highest());
 }
 
 /* The limit may be below numbers that were in use before it was lowered. */

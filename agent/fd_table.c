@@ -221,6 +221,26 @@ int fd_table_take(int fd)
 	return number_take(fd);
 }
 
+bool fd_table_has(int fd)
+{
+	for (uint32_t i = 0; i < fd_table.count; i++)
+		for (uint32_t k = 0; k < fd_table.entries[i]->fd_count; k++)
+			if (fd_table.entries[i]->fds[k].fd == fd)
+				return true;
+	return false;
+}
+
+int fd_table_highest(void)
+{
+	int highest = -1;
+
+	for (uint32_t i = 0; i < fd_table.count; i++)
+		for (uint32_t k = 0; k < fd_table.entries[i]->fd_count; k++)
+			if (fd_table.entries[i]->fds[k].fd > highest)
+				highest = fd_table.entries[i]->fds[k].fd;
+	return highest;
+}
+
 void fd_table_free(void)
 {
 	for (uint32_t i = 0; i < fd_table.count; i++) {

@@ -54,6 +54,8 @@ int fd_table_fill(void);
 /* @fd, which was made since, as well. */
 int fd_table_take(int fd);
 void fd_table_free(void);
+bool fd_table_has(int fd);
+int fd_table_highest(void); /* number; -1: there is none */
 
 /* fd_found.c: closes those numbers, which the list keeps for the restart; and the end of the list, before or after that. */
 void fd_found_close(void);
