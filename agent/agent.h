@@ -152,8 +152,9 @@ int children_list(struct children *ret); /* the rooms are the caller's. 0 or -er
 int children_zombies(struct image_zombie **ret);
 
 /* ---- wrap_child.c ---- */
-/* To the coordinator: children that signals have ended, waited for before, or among the @count of @dead. With the link's lock. 0 or -errno. */
+/* To the coordinator: children that have ended, waited for before, or among the @count of @dead. With the link's lock. 0 or -errno. */
 int child_ended_send(const struct image_zombie *dead, uint32_t count);
+void child_forked(void); /* in a fork's child */
 
 /* ---- call.c: interrupted system calls go on ---- */
 void call_continue(ucontext_t *frame, const struct stop_thread *t, bool restarted);

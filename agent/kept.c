@@ -17,6 +17,7 @@ static const struct kept {
 	{ bound_note, bound_restarted, NULL },
 	{ NULL, standing_forget, NULL },
 	{ NULL, exit_restarted, exit_forked },
+	{ NULL, NULL, child_forked },
 	{ NULL, NULL, stop_forked },
 	{ NULL, NULL, traced_forked },
 	{ NULL, NULL, begun_forked },

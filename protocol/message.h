@@ -98,11 +98,11 @@ struct msg_exiting {
 	uint32_t stays;	    /* 1: it has said that it ends, and does not after all */
 };
 
-/* A child that a signal has ended. */
+/* A child that has ended. */
 struct msg_ended {
 	uint32_t pid;
-	uint16_t signal;
-	uint16_t expected; /* 1: its parent has sent it, or it is SIGPIPE; 0: it may have crashed */
+	uint16_t signal; /* 0: by itself */
+	uint16_t expected; /* 1: by itself, or its parent has sent the signal, or it is SIGPIPE; 0: it may have crashed */
 };
 
 enum { MSG_REGISTER_RESTARTED = 1, MSG_REGISTER_FORKED = 2, MSG_REGISTER_EXECED = 4 };
