@@ -34,6 +34,14 @@ static struct msg_phase suspended; /* the SUSPEND that it begins with */
 static uint32_t living[CHILDREN_MAX];
 static struct image_zombie dead[CHILDREN_MAX];
 static struct children children = { .living = living, .living_room = CHILDREN_MAX, .dead = dead, .dead_room = CHILDREN_MAX };
+
+bool phase_had_child(uint32_t pid)
+{
+	for (uint32_t i = 0; i < children.living_count && i < CHILDREN_MAX; i++)
+		if (living[i] == pid)
+			return true;
+	return false;
+}
 static char waits_text[160]; /* of a drain that is not through */
 
 int fermata_fail(int err, const char *fmt, ...)
