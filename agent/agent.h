@@ -109,8 +109,8 @@ bool stop_stay(const siginfo_t *info, ucontext_t *frame, struct stop_stay *stay)
 void stop_forked(void);
 /* In the child of a fork: the parent may have been asked to stop already, the child has not. */
 void phase_forked(void);
-/* In WRITE: -ECANCELED if the coordinator has said something, which nobody may who waits for the pages: they are not wanted any more. Else 0. */
 bool phase_had_child(uint32_t pid); /* alive at the last checkpoint: this process' in a restart */
+/* In WRITE: -ECANCELED if the coordinator has said something, which nobody may who waits for the pages: they are not wanted any more. Else 0. */
 int phase_called_off(void);
 int stop_all(uint32_t timeout_ms); /* 0: every thread but the watch thread, the caller, stands in our handler */
 int stop_lend(int tid, int (*fn)(void *), void *arg); /* has stopped thread @tid (0: any) call @fn; what that answered: 0 or -errno */
