@@ -11,7 +11,8 @@
  *    |- shell         leads a session; orphan: of its session, but main's child
  *    |- mover         its number is a group's that it has left: left is in it; and it is in newer's, which has left that, too, and is in mover's
  *    |- newer
- *    \- left
+ *    |- left
+ *    \- late          is to lead a group in the end, as main and itself say, in this order
  *
  * Each looks at its own place, and main at all of them, with every step. At the end main ends each group by its number.
  */
@@ -184,6 +185,33 @@ static void make_movers(void)
 	end_of(keeper);
 }
 
+static pid_t make_late(int *ret_tell)
+{
+	int ends[2];
+	pid_t pid;
+	char c;
+
+	CHECK(pipe(ends) == 0);
+	pid = forked();
+	if (pid == 0) {
+		CHECK(read(ends[0], &c, 1) == 1);
+		usleep(20000);
+		CHECK(setpgid(0, 0) == 0);
+		for (;;)
+			pause();
+	}
+	*ret_tell = ends[1];
+	return pid;
+}
+
+/* As a shell does: what comes next counts on the group. */
+static void end_late(pid_t late, int tell)
+{
+	CHECK(write(tell, "", 1) == 1 && setpgid(late, late) == 0);
+	CHECK(kill(-late, SIGTERM) == 0);
+	end_of(late);
+}
+
 static struct place place_of(pid_t pid)
 {
 	struct place p = { .pid = pid, .group = getpgid(pid), .session = getsid(pid) };
@@ -211,6 +239,9 @@ static void end_all(void)
 
 int main(void)
 {
+	int tell;
+	pid_t late;
+
 	places = mmap(NULL, (COUNT + 2) * sizeof(*places), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(places != MAP_FAILED && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
 	make_daemon();
@@ -218,6 +249,7 @@ int main(void)
 	make_heir();
 	make_shell();
 	make_movers();
+	late = make_late(&tell);
 	for (int i = 0; i < COUNT; i++) {
 		await(i);
 		if (i != WORKER)
@@ -237,6 +269,7 @@ int main(void)
 			feature_work();
 		}
 	while (feature_step());
+	end_late(late, tell);
 	end_all();
 	return 0;
 }
