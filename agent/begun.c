@@ -9,7 +9,7 @@
  * The same is true of what else a process has confined itself to: Landlock, securebits, dispatch of its system calls, which the kernel does not tell of, so that the wrappers note them; and
  * namespaces and a root directory of its own, which it does tell of for the first thread, and in general wants rights to make again.
  *
- * And of users, groups and capabilities, which only root may give back, and which a program of root's has as a rule given up for good.
+ * And of users and groups, which only root may give back, and which a program of root's has as a rule given up for good.
  *
  * Owns what was begun with, and the notes.
  */
@@ -104,6 +104,6 @@ int begun_refuse(void)
 		return refuse("a namespace or a root directory of its own (unshare, setns, chroot)");
 	fm_format(status, sizeof(status), "%s/status", process); /* last: who has confined itself may not be able to read it */
 	if (begun_rights(status) != begun.rights)
-		return refuse("a user, groups or capabilities of its own (setuid, setgroups, capset)");
+		return refuse("a user or groups of its own (setuid, setgid, setgroups)");
 	return 0;
 }

@@ -94,7 +94,7 @@ struct rights {
 	uint64_t hash;
 	char name[12]; /* of the line, up to its colon */
 	size_t length;
-	bool wanted, named, root;
+	bool wanted, named;
 };
 
 static void rights_begin(struct rights *r)
@@ -103,18 +103,14 @@ static void rights_begin(struct rights *r)
 	r->wanted = r->named = false;
 }
 
-/* The first user stands in front of all that depends on it. */
 static void rights_name(struct rights *r)
 {
-	static const char *const always[] = { "Uid", "Gid", "Groups" }, *const roots[] = { "CapPrm", "CapEff" };
+	static const char *const wanted[] = { "Uid", "Gid", "Groups" };
 
 	r->named = true;
 	r->name[r->length] = 0;
-	for (size_t i = 0; i < ARRAY_SIZE(always); i++)
-		r->wanted |= !strcmp(r->name, always[i]);
-	for (size_t i = 0; i < ARRAY_SIZE(roots); i++)
-		r->wanted |= r->root && !strcmp(r->name, roots[i]);
-	r->length = 0;
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
+		r->wanted |= !strcmp(r->name, wanted[i]);
 }
 
 static void rights_take(struct rights *r, char c)
@@ -126,8 +122,6 @@ static void rights_take(struct rights *r, char c)
 	} else if (!r->named) {
 		r->name[r->length < sizeof(r->name) - 1 ? r->length++ : 0] = c;
 	} else if (r->wanted) {
-		if (r->length++ == 1 && !strcmp(r->name, "Uid"))
-			r->root = c == '0';
 		r->hash = hash(r->hash, (uint8_t)c);
 	}
 }

@@ -54,7 +54,7 @@ int begun_nice(uint32_t tid); /* 0: the caller's */
 uint64_t begun_number(const char *path, const char *name);
 /* How many filters @path, a status of /proc, tells of; before Linux 5.9 one stands for any number. */
 uint64_t begun_filters(const char *path);
-/* A number of the users and groups, and of root's capabilities, that @path, a status of /proc, tells of. Those of others are none, or a restart's for a while. */
+/* A number of the users and groups that @path, a status of /proc, tells of. */
 uint64_t begun_rights(const char *path);
 /* A number of the namespaces and of the root directory of @process, a folder of /proc. */
 uint64_t begun_places(const char *process);

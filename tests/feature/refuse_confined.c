@@ -5,7 +5,6 @@
  */
 #include "feature.h"
 
-#include <linux/capability.h>
 #include <linux/landlock.h>
 #include <linux/prctl.h>
 #include <linux/securebits.h>
@@ -65,19 +64,6 @@ static int dispatch(void)
 	return prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, 0, 0, &allow);
 }
 
-/* One of root's fewer: it may not set the clock any more. */
-static int capabilities(void)
-{
-	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct data[2];
-
-	if (syscall(SYS_capget, &head, data) || !(data[0].permitted & 1u << CAP_SYS_TIME))
-		return -1;
-	data[0].permitted &= ~(1u << CAP_SYS_TIME);
-	data[0].effective &= ~(1u << CAP_SYS_TIME);
-	return (int)syscall(SYS_capset, &head, data);
-}
-
 static const struct way {
 	const char *name, *has;
 	int (*confine)(void);
@@ -92,7 +78,6 @@ static const struct way {
 	{ "landlock_exec", "a Landlock domain of its own", landlock_little, EXECS },
 	{ "securebits", "securebits of its own", securebits, GOES_ON },
 	{ "securebits_exec", "securebits of its own", securebits, EXECS },
-	{ "capabilities", "a user, groups or capabilities of its own", capabilities, GOES_ON },
 	{ "dispatch", "a dispatch of its system calls", dispatch, GOES_ON },
 };
 
