@@ -5,6 +5,8 @@
  * descriptors that were inherited. Owns the list, from the moment at which the restorer's pages go.
  */
 #include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "agent/fd_table.h"
@@ -15,16 +17,16 @@ static uint32_t count;
 
 int fd_terminals_restarted(const struct image_restart *r)
 {
-	const size_t size = r->terminal_count * sizeof(*terminals);
+	const bool told = r->size >= offsetof(struct image_restart, terminals) + sizeof(r->terminals); /* else they are those of a life before */
 
 	terminals = NULL;
 	count = 0;
-	if (!size)
+	if (!told || !r->terminal_count)
 		return 0;
-	terminals = fermata_alloc(size);
+	terminals = fermata_alloc(r->terminal_count * sizeof(*terminals));
 	if (!terminals)
 		return -ENOMEM;
-	memcpy(terminals, (const void *)r->terminals, size);
+	memcpy(terminals, (const void *)r->terminals, r->terminal_count * sizeof(*terminals));
 	count = r->terminal_count;
 	return 0;
 }

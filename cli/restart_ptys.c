@@ -113,6 +113,8 @@ int restart_ptys_create(struct restart *r)
 		if (s && takes_terminals(restart_find_process(r, s->maker_pid)))
 			make(r, &r->processes[i], s);
 	}
+	if (!r->ptys)
+		warnx("out of memory");
 	return r->ptys ? 0 : -ENOMEM;
 }
 

@@ -164,9 +164,13 @@ static int fork_carried(const struct restart *r, const struct restart_node *n)
 
 		if (carrier == 0)
 			_exit(fork_one(r, n) < 0 ? CLI_CANNOT : 0);
-		if (carrier < 0 || waitpid(carrier, &status, 0) != carrier)
+		if (carrier < 0 || waitpid(carrier, &status, 0) != carrier) {
+			warn("process %u: who carries it into its session", n->pid);
 			return -errno;
+		}
 	} while (WIFEXITED(status) && WEXITSTATUS(status) == TAKEN && --tries);
+	if (!tries)
+		warnx("process %u: who carries it into its session gets no number that the job does not have: run it again", n->pid);
 	return status ? -ECANCELED : 0;
 }
 

@@ -195,7 +195,7 @@ static pid_t make_late(int *ret_tell)
 	pid = forked();
 	if (pid == 0) {
 		CHECK(read(ends[0], &c, 1) == 1);
-		usleep(20000);
+		usleep(20000); /* main is to be the first */
 		CHECK(setpgid(0, 0) == 0);
 		for (;;)
 			pause();
