@@ -135,13 +135,18 @@ bool fd_note_terminal(void)
 	return had.foreground;
 }
 
+int fd_copy_above(int fd, int above)
+{
+	int to = raw_fcntl(fd, F_DUPFD_CLOEXEC, above < FDPASS_PARK_BASE ? FDPASS_PARK_BASE : above);
+
+	return to < 0 ? raw_fcntl(fd, F_DUPFD_CLOEXEC, above) : to;
+}
+
 int fd_stdio_inherit(const struct image_restart *r, int above)
 {
-	if (above < FDPASS_PARK_BASE)
-		above = FDPASS_PARK_BASE;
 	for (size_t i = 0; i < ARRAY_SIZE(inherited); i++) {
 		int fd = (int)r->stdio[i];
-		int to = fd < 0 ? -EBADF : raw_fcntl(fd, F_DUPFD_CLOEXEC, above);
+		int to = fd < 0 ? -EBADF : fd_copy_above(fd, above);
 
 		if (to < 0 && to != -EBADF)
 			return fermata_fail(to, "cannot keep stream %u of the restart (errno %d)", (unsigned int)i, -to);

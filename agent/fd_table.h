@@ -77,6 +77,8 @@ int fd_stdio_claim(const struct fermata_desc *d);
 int fd_stdio_take_over(struct fd_entry *e);
 int fd_stdio_dump(const struct fd_entry *e, struct fermata_sink *sink);
 /* Moves the inherited streams out of the way of the numbers to come: to @above or higher. */
+/* A copy of @fd, close-on-exec, out of the way of the numbers to come: @above or higher, also where the limit is low. Or -errno. */
+int fd_copy_above(int fd, int above);
 int fd_stdio_inherit(const struct image_restart *r, int above);
 int fd_terminals_restarted(const struct image_restart *r); /* while the restorer's pages are there: 0 or -ENOMEM */
 int fd_terminals_inherit(int above); /* as fd_stdio_inherit() */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "agent/fd_table.h"
-#include "base/fdpass.h"
+#include "base/sys.h"
 
 static struct image_terminal *terminals;
 static uint32_t count;
@@ -33,10 +33,8 @@ int fd_terminals_restarted(const struct image_restart *r)
 
 int fd_terminals_inherit(int above)
 {
-	if (above < FDPASS_PARK_BASE)
-		above = FDPASS_PARK_BASE;
 	for (uint32_t i = 0; i < count; i++) {
-		int to = raw_fcntl((int)terminals[i].fd, F_DUPFD_CLOEXEC, above);
+		int to = fd_copy_above((int)terminals[i].fd, above);
 
 		if (to < 0)
 			return fermata_fail(to, "cannot keep a terminal of the restart (errno %d)", -to);
