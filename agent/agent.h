@@ -17,6 +17,7 @@
 #include <ucontext.h>
 
 #include "agent/spent.h"
+#include "base/agent_seen.h"
 #include "base/arena.h"
 #include "base/log.h"
 #include "base/macro.h"
@@ -26,7 +27,6 @@
 #include "protocol/link.h"
 #include "protocol/message.h"
 
-#define AGENT_SIGNAL (SIGRTMAX - 3)
 #define AGENT_PATH_MAX 512
 
 struct sembuf;
@@ -71,6 +71,7 @@ int thread_watch_start(void (*body)(void));
 /* In the watch thread, all others stopped: makes the checkpoint thread and waits until it has ended. */
 int thread_checkpoint_run(void (*body)(void));
 void thread_checkpoint_record(struct image_thread *ret); /* what the image has to say of it */
+void thread_program_name(char ret[16]); /* that of the calling thread; in the watch thread, of who has made it */
 void thread_tcb_fill(char *tcb); /* the little that the page at a thread pointer has to hold */
 void thread_checkpoint_await(void); /* until none is left: in the watch thread that it made after a restart */
 
@@ -203,6 +204,15 @@ void traced_forked(void);
 /* ---- tracer.c: a process that traces others of the job ---- */
 int tracer_let_go(const uint32_t *children, uint32_t count); /* SUSPEND, stopped: 0 or -errno, with fermata_fail. @children: the living */
 void tracer_take_again(void); /* RESUME, before the threads are released */
+
+/* ---- let_run.c: a process that is stopped ---- */
+void let_run_allow(void);   /* the coordinator lets it run for a checkpoint */
+void let_run_note(void);    /* QUIESCE: whether this one is */
+int let_run_stopped(void);  /* by which signal; 0: it is not */
+void let_run_note_children(const uint32_t *living, uint32_t count); /* DRAIN: which of them are */
+void let_run_through(void); /* RESUME, and before threads are released: stops again, if it is stopped */
+void let_run_children_restarted(const uint32_t *living, uint32_t count); /* until those have stopped again that were */
+void let_run_stop_again(void); /* in a restart, before the threads are released */
 
 /* ---- wrap_exit.c ---- */
 void exit_foretold(bool ends); /* the process will end without a word, or does not after all */

@@ -107,10 +107,10 @@ static int read_process(struct image_process *p)
 	p->foreground = fd_note_terminal();
 	p->execute_only_key = advice_execute_only_key();
 	p->huge_at_end = 1; /* plugins/process/ */
+	p->stopped = (uint32_t)let_run_stopped();
 	memcpy(p->timers, state.timers, sizeof(p->timers));
 	read_link("/proc/thread-self/exe", p->exe, sizeof(p->exe));
 	read_link("/proc/thread-self/cwd", p->cwd, sizeof(p->cwd));
-	raw_read_file("/proc/self/task/self/comm", p->comm, sizeof(p->comm));
 	raw_read_file("/proc/sys/kernel/random/boot_id", (char *)p->boot_id, sizeof(p->boot_id));
 	n = raw_read_file("/proc/thread-self/auxv", (char *)p->auxv, sizeof(p->auxv));
 	if (n < 0)

@@ -40,12 +40,12 @@ uint32_t fd_share_kind(const struct fd_entry *e)
 uint32_t fd_share_eventfd(const struct fd_entry *e)
 {
 	static const char name[] = "eventfd-id:";
-	int pid = (int)fermata_pid();
+	int self = raw_gettid();
 	char path[48], text[256];
 	const char *at;
 	uint32_t id = 0;
 
-	if (strcmp(e->desc.link, ANONYMOUS "[eventfd]") != 0 || !fdpass_is_refused(fdpass_compare(pid, e->desc.fd, pid, e->desc.fd)))
+	if (strcmp(e->desc.link, ANONYMOUS "[eventfd]") != 0 || !fdpass_is_refused(fdpass_compare(self, e->desc.fd, self, e->desc.fd)))
 		return 0;
 	fm_format(path, sizeof(path), "/proc/thread-self/fdinfo/%d", e->desc.fd);
 	at = raw_read_file(path, text, sizeof(text)) < 0 ? NULL : strstr(text, name);
@@ -95,7 +95,7 @@ int fd_share_publish(void)
 	for (uint32_t i = 0; i < fd_table.count && !r; i++) {
 		struct fd_entry *e = fd_table.entries[i];
 		struct share_key key = key_of(e);
-		struct share_holder holder = { fermata_pid(), e->desc.fd, e->stdio_mask, e->desc.status, fd_share_kind(e), fd_share_eventfd(e) };
+		struct share_holder holder = { fermata_pid(), e->desc.fd, e->stdio_mask, e->desc.status, fd_share_kind(e), fd_share_eventfd(e), (uint32_t)raw_gettid() };
 
 		if (!e->plugin)
 			continue;
@@ -147,7 +147,7 @@ int fd_share_append(struct share_holders *l, const struct share_holder *h)
 /* 1: @other is of the same description, and has been taken into account; 0: not; or -errno. */
 static int compare(struct fd_entry *e, const struct share_holder *other)
 {
-	int self = (int)fermata_pid(), r = fdpass_compare(self, e->desc.fd, (int)other->pid, other->fd);
+	int r = fdpass_compare(raw_gettid(), e->desc.fd, (int)other->tid, other->fd);
 
 	if (r < 0)
 		return fdpass_is_refused(r) ? r : fd_share_refused(e, other, r);

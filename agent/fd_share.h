@@ -11,6 +11,7 @@ struct share_holder {
 	uint32_t status;
 	uint32_t kind; /* of what has no inode of its own; else 0 */
 	uint32_t id;   /* of an eventfd, which has one description; 0: not told */
+	uint32_t tid;  /* of a thread that has it */
 };
 
 struct share_holders { /* that may have the description of an entry */

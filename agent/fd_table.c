@@ -98,12 +98,12 @@ static struct fd_entry *of_inode(const struct stat *st)
 static struct fd_entry *entry_find(int fd, const struct stat *st, uint32_t **ret_place, int *ret_err)
 {
 	struct fd_entry *newest = of_inode(st), *e = newest ? fd_table.entries[newest->first] : NULL;
-	int pid = (int)fermata_pid();
+	int self = raw_gettid();
 
 	*ret_err = 0;
 	*ret_place = NULL;
 	while (e) {
-		int r = fdpass_compare(pid, fd, pid, e->desc.fd);
+		int r = fdpass_compare(self, fd, self, e->desc.fd);
 
 		if (r == 0)
 			return e;

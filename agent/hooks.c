@@ -53,6 +53,7 @@ int hooks_quiesce(void)
 {
 	int r = standing_enter();
 
+	let_run_note();
 	if (!r)
 		r = refuse_timers();
 	if (!r)

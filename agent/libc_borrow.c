@@ -171,7 +171,7 @@ void libc_borrow_resolve(void)
 static int write_over(void *at, const void *from, size_t n, int prot)
 {
 	uint64_t start = (uint64_t)at & ~(uint64_t)(FM_PAGE_SIZE - 1), len = ALIGN_UP((uint64_t)at + n, (uint64_t)FM_PAGE_SIZE) - start;
-	int fd = raw_open("/proc/self/mem", O_RDWR | O_CLOEXEC, 0), r = fd;
+	int fd = raw_open("/proc/thread-self/mem", O_RDWR | O_CLOEXEC, 0), r = fd;
 
 	if (fd >= 0) {
 		r = raw_pwrite_all(fd, from, n, (uint64_t)at);

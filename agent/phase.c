@@ -18,7 +18,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/prctl.h>
 
 #include "agent/device.h"
 #include "agent/hooks.h"
@@ -29,20 +28,25 @@
 
 #define CHILDREN_MAX 4096u
 
+static char waits_text[160]; /* of a drain that is not through */
 static bool stopped; /* the program's threads stand, the checkpoint thread is at work */
 static struct msg_phase suspended; /* the SUSPEND that it begins with */
 static uint32_t living[CHILDREN_MAX];
 static struct image_zombie dead[CHILDREN_MAX];
 static struct children children = { .living = living, .living_room = CHILDREN_MAX, .dead = dead, .dead_room = CHILDREN_MAX };
 
+static uint32_t living_count(void)
+{
+	return children.living_count < CHILDREN_MAX ? children.living_count : CHILDREN_MAX;
+}
+
 bool phase_had_child(uint32_t pid)
 {
-	for (uint32_t i = 0; i < children.living_count && i < CHILDREN_MAX; i++)
+	for (uint32_t i = 0; i < living_count(); i++)
 		if (living[i] == pid)
 			return true;
 	return false;
 }
-static char waits_text[160]; /* of a drain that is not through */
 
 int fermata_fail(int err, const char *fmt, ...)
 {
@@ -90,7 +94,7 @@ static int suspend(struct msg_phase_done *done)
 	standing_begin();
 	if (r < 0)
 		return fermata_fail(r, "cannot list the children of process %u (errno %d)", agent.pid, -r);
-	done->children = children.living_count < CHILDREN_MAX ? children.living_count : CHILDREN_MAX;
+	done->children = living_count();
 	return tracer_let_go(living, done->children);
 }
 
@@ -103,6 +107,7 @@ void phase_forked(void)
 static void resume(const struct msg_phase *m)
 {
 	hooks_resume(m);
+	let_run_through();
 	stopped = false;
 	stop_release();
 }
@@ -114,6 +119,8 @@ static void restart_done(void)
 	hooks_restarted();
 	if (pause) /* to this thread, which so does not come past here before the process is told to go on */
 		RAW3(SYS_tgkill, agent.pid, raw_gettid(), SIGSTOP);
+	let_run_children_restarted(living, living_count());
+	let_run_stop_again();
 	stopped = false;
 	stop_release();
 }
@@ -126,6 +133,8 @@ static int run(const struct msg_phase *m, struct msg_phase_done *done)
 	case PHASE_QUIESCE:
 		return hooks_quiesce();
 	case PHASE_DRAIN:
+		if (!m->round)
+			let_run_note_children(living, living_count());
 		return hooks_drain(m->round);
 	case PHASE_WRITE:
 		return dump_write(m, done);
@@ -204,6 +213,8 @@ static void take_resume(const struct msg_phase *m)
 	(void)fault_at(m, false);
 	if (stopped)
 		resume(m);
+	else
+		let_run_through();
 	names_clear();
 	(void)fault_at(m, true);
 }
@@ -298,10 +309,10 @@ static int take_frame(void)
 
 void agent_watch(void)
 {
-	RAW5(SYS_prctl, PR_SET_NAME, TRACER_AGENT_NAME, 0, 0, 0); /* debuggers of the job see by it that this process is a member */
 	while (!take_frame())
 		;
 	agent_link_lost();
+	let_run_through();
 }
 
 void agent_serve(void)

@@ -41,7 +41,7 @@ int agent_register(uint32_t flags)
 	long n;
 	int r;
 
-	RAW5(SYS_prctl, 16 /* PR_GET_NAME */, m.comm, 0, 0, 0);
+	thread_program_name(m.comm);
 	memcpy(m.host, agent.host, sizeof(m.host));
 	n = RAW4(SYS_readlinkat, AT_FDCWD, "/proc/thread-self/exe", m.exe, sizeof(m.exe) - 1);
 	m.exe[n > 0 ? n : 0] = 0;
@@ -55,6 +55,7 @@ int agent_register(uint32_t flags)
 	}
 	if (r)
 		return r;
+	let_run_allow();
 	if (in.length < sizeof(struct msg_welcome))
 		return -EPROTO;
 	welcome = (const void *)in.data;

@@ -182,6 +182,7 @@ static void give_up(void)
 		while (stop_slot_state(t) == STOP_ENTERED)
 			RAW0(SYS_sched_yield);
 	}
+	let_run_through();
 	stop_release();
 }
 

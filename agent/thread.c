@@ -18,9 +18,11 @@
 #include "agent/agent.h"
 
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "agent/libc.h"
 #include "agent/thread.h"
+#include "base/agent_seen.h"
 
 #define THREAD_STACK (1u << 20)
 #define THREAD_TCB FM_PAGE_SIZE
@@ -28,6 +30,7 @@
 #define THREAD_SIZE (FM_PAGE_SIZE + THREAD_STACK + THREAD_TLS + THREAD_TCB + THREAD_DTV)
 
 static struct thread_block watch, checkpoint;
+static char inherited[16]; /* the name that the watch thread had from who has made it */
 static _Atomic uint32_t apart; /* the watch thread has its own table */
 
 char *thread_block_dtv(const struct thread_block *b)
@@ -74,6 +77,20 @@ int thread_block_run(struct thread_block *b, bool own_files, void (*body)(void *
 	return raw_thread_spawn_apart(&b->thread, thread_block_tcb(b), own_files, body, arg, b->start + FM_PAGE_SIZE, THREAD_STACK);
 }
 
+/* Debuggers of the job see by it that this process is a member, and who lets it run though it is stopped which threads are to go first. */
+static void thread_name(void)
+{
+	RAW5(SYS_prctl, PR_SET_NAME, AGENT_THREAD_NAME, 0, 0, 0);
+}
+
+void thread_program_name(char ret[16])
+{
+	if (raw_gettid() == agent.watch_tid)
+		memcpy(ret, inherited, sizeof(inherited));
+	else
+		RAW5(SYS_prctl, PR_GET_NAME, ret, 0, 0, 0);
+}
+
 static void close_stretch(unsigned int first, unsigned int last)
 {
 	if (!RAW3(SYS_close_range, first, last, 0)) /* Linux 5.9; a container's filter may not know it */
@@ -87,10 +104,12 @@ static void watch_main(void *body)
 {
 	const unsigned int fd = (unsigned int)agent.link.fd;
 
+	agent.watch_tid = raw_gettid();
+	RAW5(SYS_prctl, PR_GET_NAME, inherited, 0, 0, 0);
+	thread_name();
 	if (fd)
 		close_stretch(0, fd - 1);
 	close_stretch(fd + 1, ~0u);
-	agent.watch_tid = raw_gettid();
 	atomic_store(&apart, 1);
 	raw_futex((uint32_t *)&apart, FUTEX_WAKE_PRIVATE, 1, NULL, 0);
 	((void (*)(void))body)();
@@ -110,6 +129,7 @@ int thread_watch_start(void (*body)(void))
 
 static void checkpoint_main(void *body)
 {
+	thread_name();
 	libc_thread_begin(&checkpoint);
 	((void (*)(void))body)();
 }

@@ -14,8 +14,6 @@
 #define TRACER_LET_GO 0xffffffffu
 #define TRACER_KILLS 0x80000000u /* in the lower half of HOLD: who is held dies with its tracer (PTRACE_O_EXITKILL) */
 
-#define TRACER_AGENT_NAME "fermata" /* of the watch thread of each process */
-
 /* What the kernel does not tell of a traced thread: the wrapper of ptrace notes it. */
 struct ptrace_note {
 	int tid; /* 0: free */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Descriptors of other processes where pidfd_getfd is refused: each process of the job serves its own while it stands. Owns the server: a
+ * Descriptors of other processes where pidfd_getfd is refused, or finds none, for their first thread has ended: each such process of the job serves its own while it stands. Owns the server: a
  * thread, its stack, a listening socket whose name is the process's number in the job's directory (closed to other users).
  *
  *   client:  a datagram with the number of a descriptor (int32), from a socket that has a name in that directory, too ("0" and its thread's number)
@@ -180,14 +180,28 @@ static int get(int pid, int fd)
 
 int fdpass_take(int pid, int fd)
 {
-	int r = listening >= 0 ? -EPERM : get(pid, fd), asked; /* who serves was refused already */
+	int r = get(pid, fd), asked;
 
-	if (!fdpass_is_refused(r))
+	if (!fdpass_is_refused(r) && r != -EBADF && r != -ESRCH)
 		return r;
 	if (pid == own_pid)
 		return raw_fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	asked = ask(pid, fd);
 	return asked == -ENOENT || asked == -ECONNREFUSED ? r : asked; /* nobody serves there, or no longer */
+}
+
+int fdpass_name(char path[FDPASS_NAME], int pid, int fd)
+{
+	char link[8];
+	int copy;
+
+	fm_format(path, FDPASS_NAME, "/proc/%d/fd/%d", pid, fd);
+	if (pid != own_pid && RAW4(SYS_readlinkat, AT_FDCWD, path, link, sizeof(link)) != -ENOENT)
+		return -EBADF;
+	copy = pid == own_pid ? -EBADF : fdpass_take(pid, fd); /* its first thread has ended */
+	if (pid == own_pid || copy >= 0)
+		fm_format(path, FDPASS_NAME, "/proc/thread-self/fd/%d", copy < 0 ? fd : copy);
+	return copy < 0 ? -EBADF : copy;
 }
 
 /* ---- the server ---- */
@@ -238,6 +252,7 @@ static int listen_at(int above)
 	return listening < 0 ? listening : bind_named(listening, &at);
 }
 
+/* Whatever the reason. */
 static bool is_refused(void)
 {
 	int process = (int)RAW2(SYS_pidfd_open, raw_getpid(), 0), r = process;
@@ -248,7 +263,7 @@ static bool is_refused(void)
 	}
 	if (r >= 0)
 		raw_close(r);
-	return fdpass_is_refused(r);
+	return r < 0;
 }
 
 int fdpass_serve(int above)

@@ -2,7 +2,7 @@
 /*
  * Descriptors over process borders, and out of the way of numbers that a program knows. The first two want the right to trace
  * the other process: same user, dumpable, and under Yama its consent (fdpass_consent). Where the kernel refuses pidfd_getfd all the same, as
- * in a container, fdpass_take asks the other process itself: fdpass.c.
+ * in a container, or the other's first thread has ended, which pidfd_getfd looks at, fdpass_take asks the other process itself: fdpass.c.
  */
 #pragma once
 
@@ -19,11 +19,14 @@ const char *fdpass_directory(void); /* NULL: of no job */
 
 /* A copy, close-on-exec, of descriptor @fd of process @pid; or -errno. Of @self: in a thread that has the program's table only. */
 int fdpass_take(int pid, int fd);
+#define FDPASS_NAME 48
+/* Where the file that descriptor @fd of process @pid names can be opened anew. A descriptor to be closed after that, or -EBADF: none is. */
+int fdpass_name(char path[FDPASS_NAME], int pid, int fd);
 /* Around many of them in one thread, where they may be asked for: the socket is made once. 0, or -errno: then each makes its own. */
 int fdpass_ask_begin(void);
 void fdpass_ask_end(void);
 
-/* Hands out this process's descriptors until fdpass_serve_end, if pidfd_getfd is refused here. Its own has number @above or a higher one. 0 or -errno. */
+/* Hands out this process's descriptors until fdpass_serve_end, if pidfd_getfd cannot. Its own has number @above or a higher one. 0 or -errno. */
 int fdpass_serve(int above);
 void fdpass_serve_end(void);
 
@@ -33,10 +36,10 @@ static inline bool fdpass_is_refused(long r)
 	return r == -EPERM || r == -ENOSYS;
 }
 
-/* 0 when both descriptors name one open file description, greater when not, or -errno. */
-static inline int fdpass_compare(int pid_a, int fd_a, int pid_b, int fd_b)
+/* 0 when both descriptors name one open file description, greater when not, or -errno. By threads that have those tables: the first one of a process may have ended. */
+static inline int fdpass_compare(int tid_a, int fd_a, int tid_b, int fd_b)
 {
-	return (int)RAW5(SYS_kcmp, pid_a, pid_b, 0 /* KCMP_FILE */, fd_a, fd_b);
+	return (int)RAW5(SYS_kcmp, tid_a, tid_b, 0 /* KCMP_FILE */, fd_a, fd_b);
 }
 
 /* Yama's scope 1 lets only a parent trace: allows every process of this user. Elsewhere EINVAL, and not needed. */

@@ -26,14 +26,19 @@ uint64_t host_id_boot(void)
 	return hash(0xcbf29ce484222325u, text, n > 0 ? (size_t)n : 0);
 }
 
-uint64_t host_id_where(uint64_t boot)
+uint64_t host_id_where_of(uint64_t boot, const char *ns)
 {
 	struct stat st = { 0 };
 	uint64_t ino;
 
-	RAW4(SYS_newfstatat, AT_FDCWD, "/proc/thread-self/ns/pid", &st, 0);
+	RAW4(SYS_newfstatat, AT_FDCWD, ns, &st, 0);
 	ino = st.st_ino;
 	return hash(boot, &ino, sizeof(ino));
+}
+
+uint64_t host_id_where(uint64_t boot)
+{
+	return host_id_where_of(boot, "/proc/thread-self/ns/pid");
 }
 
 void host_id_node(char name[HOST_ID_NAME])

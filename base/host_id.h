@@ -19,6 +19,7 @@
 
 uint64_t host_id_boot(void);  /* a number of the running kernel */
 uint64_t host_id_where(uint64_t boot); /* of it and this pid namespace: asks the kernel */
+uint64_t host_id_where_of(uint64_t boot, const char *ns); /* of the pid namespace that this file of /proc names */
 void host_id_node(char name[HOST_ID_NAME]); /* the machine's node name now */
 
 void host_id_entry(char *entry, uint64_t where, uint64_t part, const char *name); /* HOST_ID_ENTRY bytes */

@@ -136,6 +136,8 @@ static void print_process(const struct image *i, const char *path)
 	printf(", %" PRIu64 " blocks, digest %s\n", image_get_blocks(i)->count, digest);
 	printf("  process    %u (%s), parent %u, group %u, session %u, user %u:%u\n", p->pid, p->comm, p->ppid, p->pgid, p->sid,
 	       p->uid, p->gid);
+	if (p->stopped)
+		printf("  stopped    by signal %u (%s)\n", p->stopped, strsignal((int)p->stopped));
 	printf("  program    %s in %s, umask %03o, %u restart%s so far\n", p->exe, p->cwd, p->umask, p->generation,
 	       p->generation == 1 ? "" : "s");
 	printf("  clocks     monotonic %.3f s, boottime %.3f s, realtime %.3f s\n", (double)p->monotonic_ns / 1e9,

@@ -36,8 +36,8 @@ static json_t *json_process(const struct image *i)
 {
 	const struct image_process *p = image_get_process(i);
 
-	return json_pack("{s:i, s:i, s:i, s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:i, s:o, s:I, s:I, s:I}", "pid", p->pid, "ppid",
-			 p->ppid, "pgid", p->pgid, "sid", p->sid, "uid", (json_int_t)p->uid, "gid", (json_int_t)p->gid, "umask", p->umask, "comm",
+	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:i, s:o, s:o, s:o, s:i, s:o, s:I, s:I, s:I}", "pid", p->pid, "ppid",
+			 p->ppid, "pgid", p->pgid, "sid", p->sid, "stopped_by", p->stopped, "uid", (json_int_t)p->uid, "gid", (json_int_t)p->gid, "umask", p->umask, "comm",
 			 text(p->comm), "exe", text(p->exe), "cwd", text(p->cwd), "generation", p->generation, "pending",
 			 hex(p->pending), "monotonic_ns", (json_int_t)p->monotonic_ns, "boottime_ns",
 			 (json_int_t)p->boottime_ns, "realtime_ns", (json_int_t)p->realtime_ns);

@@ -52,6 +52,7 @@ struct restart_process {
 	struct restart_process *parent; /* NULL: a child of the capsule's init */
 	uint32_t helper_tid;		/* first of its PLAN_EAGER_MAX spare thread ids */
 	bool ended;			/* a root, as init sees it: the number may be somebody else's by now */
+	bool stop_said;			/* a root, to the user: that it has come back stopped */
 };
 
 /* The controlling terminal of a session. */

@@ -76,6 +76,17 @@ static void hear_exit(struct session *s, const struct capsule_message *m)
 		s->early = *m;
 }
 
+/* Who looks at us would take it for one that hangs. */
+static void say_stopped(struct session *s, uint32_t pid)
+{
+	struct restart_process *p = restart_find_process(s->restart, pid);
+
+	if (!p || !p->info->stopped || p->stop_said)
+		return;
+	p->stop_said = true;
+	warnx("process %u (%s) is stopped, as it was at the checkpoint: %skill -CONT %d lets it go on", pid, p->info->comm, isatty(STDIN_FILENO) ? "fg, or " : "", (int)getpid());
+}
+
 static void hear_init(struct session *s)
 {
 	struct capsule_message m;
@@ -100,6 +111,7 @@ static void hear_init(struct session *s)
 	case CAPSULE_STOPPED: /* stop as well, so that the shell sees it */
 		if (m.value == SIGSTOP && restart_is_paused(s->restart, (uint32_t)m.pid))
 			break;
+		say_stopped(s, (uint32_t)m.pid);
 		if (!s->has_terminal && !isatty(STDIN_FILENO))
 			break;
 		session_take_terminal(s);

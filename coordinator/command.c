@@ -110,7 +110,6 @@ void command_progress(uv_timer_t *timer)
 	list_each(k, &c->conns, node)
 		if (k->wait == WAIT_CURRENT)
 			connection_send(k, MSG_CHECKPOINT_PROGRESS, &p, sizeof(p), NULL, 0);
-	conduct_look_at_silent(c);
 }
 
 void command_restart_result(struct coordinator *c)

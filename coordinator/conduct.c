@@ -204,6 +204,7 @@ static void conduct_finish(struct coordinator *c, int error)
 {
 	conduct_outcome(c, error);
 	uv_timer_stop(&c->progress_timer);
+	uv_timer_stop(&c->look_timer);
 	command_results(c);
 }
 

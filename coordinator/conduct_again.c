@@ -39,6 +39,8 @@
 #define AGAIN_MS 10u
 #define AGAIN_DOUBLINGS 5u
 #define AGAIN_BUSY_MS 1000u
+#define LOOK_FIRST_MS 10u /* who runs has mostly answered by then */
+#define LOOK_MS 200u
 
 bool conduct_attempt(struct coordinator *c)
 {
@@ -61,6 +63,7 @@ bool conduct_attempt(struct coordinator *c)
 		m->born_here |= member_find(c, m->host, m->ppid) != NULL;
 	if (!uv_is_active((uv_handle_t *)&c->progress_timer))
 		uv_timer_start(&c->progress_timer, command_progress, 200, 200);
+	uv_timer_start(&c->look_timer, conduct_look_at_silent, LOOK_FIRST_MS, LOOK_MS);
 	conduct_enter(c, STATE_SUSPEND, 0);
 	if (c->lost[0])
 		conduct_fail(c, -EHOSTDOWN, "%s is lost: end the job, and restart it from its last checkpoint", c->lost);

@@ -2,7 +2,8 @@
 /*
  * Members that say nothing to SUSPEND. An exec hands the connection on, also to a program that the loader does not let the agent into: statically
  * linked, setuid, of another CPU. Such a process is a member that never answers; what it runs is looked at from outside, and the
- * checkpoint is refused by its name long before the time-out. So is one of a process that is stopped, by a signal or a debugger: its agent is, too.
+ * checkpoint is refused by its name long before the time-out. So is one of a process that a debugger from outside of the job holds. One that is stopped by a signal, in whatever phase, is let run for
+ * the checkpoint (let_run.c), or refused where that cannot be done.
  * What is on its way to another host (cli/remote.c) may wait for a process that stands still here, an sshd of the job: that attempt is given up, and another one made when the job has
  * run for a moment. Owns nothing.
  *
@@ -14,10 +15,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/agent_seen.h"
+#include "base/macro.h"
 #include "base/sys.h"
 #include "coordinator/internal.h"
 #include "coordinator/tunnel.h"
@@ -49,7 +53,7 @@ static bool program_has_agent_thread(pid_t pid)
 	d = opendir(path);
 	while (d && !found && (e = readdir(d))) {
 		snprintf(path, sizeof(path), "/proc/%d/task/%s/comm", (int)pid, e->d_name);
-		found = raw_read_file(path, name, sizeof(name)) > 0 && !strncmp(name, "fermata\n", 8);
+		found = raw_read_file(path, name, sizeof(name)) > 0 && !strncmp(name, AGENT_THREAD_NAME "\n", sizeof(AGENT_THREAD_NAME));
 	}
 	if (d)
 		closedir(d);
@@ -160,16 +164,41 @@ static bool program_is_remote(pid_t pid)
 	return !stat(path, &its) && !stat("/proc/self/exe", &ours) && its.st_dev == ours.st_dev && its.st_ino == ours.st_ino;
 }
 
-int silent_look(pid_t pid, const char *noted, uint64_t silent_ns, char *ret, size_t size)
+static int thread_is_stopped(const char *tid, void *arg)
+{
+	(void)arg;
+	return raw_process_state(atoi(tid)) == 'T';
+}
+
+/* Where its first thread has ended the others tell. */
+static bool program_is_stopped(pid_t pid, char state)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	return state == 'T' || (state == 'Z' && raw_dir_each(path, thread_is_stopped, NULL) > 0);
+}
+
+static int silent_refuse_stopped(pid_t pid, const char *name, int error, char *ret, size_t size)
+{
+	snprintf(ret, size, "(%s) is stopped and cannot take part (%s): kill -CONT %d lets it go on", name,
+		 error == -EPERM ? "nobody may trace it here" : strerror(-error), (int)pid);
+	return -EAGAIN;
+}
+
+int silent_look(struct coordinator *c, pid_t pid, const char *noted, uint64_t silent_ns, char *ret, size_t size)
 {
 	char name[16], state = raw_process_state(pid);
 	const char *fault;
+	int r;
 
 	program_name(pid, noted, name, sizeof(name));
-	if (state == 'T') {
-		snprintf(ret, size, "(%s) is stopped and cannot take part: kill -CONT %d lets it go on", name, (int)pid);
-		return -EAGAIN;
+	if (program_is_stopped(pid, state)) {
+		r = let_run_begin(c, pid);
+		return r < 0 ? silent_refuse_stopped(pid, name, r, ret, size) : 0;
 	}
+	if (silent_ns < SILENT_NS || let_run_has(c, pid))
+		return 0;
 	if (state == 't' && silent_ns >= SILENT_CLOSED_NS) {
 		snprintf(ret, size, "(%s) is held by a debugger and cannot take part: let it go on there", name);
 		return -EAGAIN;
@@ -189,11 +218,24 @@ void conduct_silent_looked(struct member *m, int error, const char *text)
 	struct coordinator *c = m->conn->c;
 	char all[sizeof(c->last.text)];
 
-	if (c->state != STATE_SUSPEND || m->waiting || m->reported)
+	if (!conduct_is_checkpoint(c->state) || m->waiting || m->reported)
 		return;
 	snprintf(all, sizeof(all), "process %u %s", m->pid, text);
 	if (error != -EINPROGRESS || !conduct_again(c, error, all)) /* who is stopped stays so */
 		conduct_fail(c, error, "%s", all);
+}
+
+void silent_stopped(struct coordinator *c, pid_t pid, int error)
+{
+	char name[16], text[256];
+	struct conn *k = let_run_connection(c, pid);
+
+	program_name(pid, "?", name, sizeof(name));
+	silent_refuse_stopped(pid, name, error, text, sizeof(text));
+	if (k && c->upstream)
+		tunnel_send(c->upstream, TUNNEL_LOOKED, k->channel, (uint32_t)-EAGAIN, text, strlen(text));
+	else if (k && k->member)
+		conduct_silent_looked(k->member, -EAGAIN, text);
 }
 
 /* True: it is known by now what keeps it. */
@@ -206,7 +248,7 @@ static bool conduct_look_at(struct member *m, uint64_t silent_ns)
 		tunnel_send(m->conn->relay, TUNNEL_LOOK, m->conn->channel, (uint32_t)(silent_ns / 1000000), NULL, 0);
 		return false;
 	}
-	r = silent_look(m->kill_pid, m->comm, silent_ns, text, sizeof(text));
+	r = silent_look(m->conn->c, m->kill_pid, m->comm, silent_ns, text, sizeof(text));
 	if (r)
 		conduct_silent_looked(m, r, text);
 	return r != 0;
@@ -217,6 +259,13 @@ static bool conduct_look_at_half_open(struct conn *k, uint64_t silent_ns)
 {
 	char text[128];
 
+	if (k->c->state != STATE_SUSPEND)
+		return false;
+	if (k->relay) {
+		tunnel_send(k->relay, TUNNEL_LOOK, k->channel, 0, NULL, 0);
+		return false;
+	}
+	let_run_newborn(k->c, k->sender);
 	if (silent_ns < SILENT_REMOTE_NS || !program_is_remote(k->sender))
 		return false;
 	snprintf(text, sizeof(text), "a process that was being created (pid %d) is on its way to another host by ssh: take the checkpoint when it is there", (int)k->sender);
@@ -225,18 +274,20 @@ static bool conduct_look_at_half_open(struct conn *k, uint64_t silent_ns)
 	return true;
 }
 
-void conduct_look_at_silent(struct coordinator *c)
+/* In later phases who is silent has an agent, but may have been stopped meanwhile. */
+void conduct_look_at_silent(uv_timer_t *timer)
 {
-	uint64_t silent_ns = raw_now_ns() - c->state_since_ns;
+	struct coordinator *c = container_of(timer, struct coordinator, look_timer);
+	uint64_t silent_ns = c->state == STATE_SUSPEND ? raw_now_ns() - c->state_since_ns : 0;
 	struct member *m;
 	struct conn *k;
 
-	if (c->state != STATE_SUSPEND || silent_ns < SILENT_NS)
+	if (c->state < STATE_SUSPEND || c->state > STATE_WRITE)
 		return;
 	list_each(m, &c->members, node)
 		if (!m->waiting && !m->reported && m->kill_pid > 0 && conduct_look_at(m, silent_ns))
 			return;
 	list_each(k, &c->conns, node)
-		if (k->state <= CONN_OPEN && !k->relay && k->sender > 0 && conduct_look_at_half_open(k, silent_ns))
+		if (k->state <= CONN_OPEN && k->sender > 0 && conduct_look_at_half_open(k, silent_ns))
 			return;
 }

@@ -200,8 +200,9 @@ struct coordinator {
 	bool relay_ready, relay_protected; /* it is welcome there; the job is brought back when it fails */
 	uint32_t relay_count, sync, arrivals, sync_arrivals; /* relayed_synced(); in a relay, sync: asked and not answered yet */
 	char lost[128]; /* a host that is gone with processes of the job; empty: none */
-	uv_timer_t phase_timer, retry_timer, interval_timer, leave_timer, progress_timer;
-	uv_signal_t term, interrupt;
+	uv_timer_t phase_timer, retry_timer, interval_timer, leave_timer, progress_timer, look_timer;
+	uv_signal_t term, interrupt, child;
+	struct list let_run; /* let_run.c */
 	bool pruning, prune_again, interval_due;
 	struct directories *directories; /* or NULL */
 	unsigned int directories_left; /* that were abandoned, and are not over */
@@ -361,10 +362,21 @@ bool conduct_again(struct coordinator *c, int error, const char *text);
 void conduct_check_again(struct coordinator *c);
 
 /* conduct_silent.c */
-void conduct_look_at_silent(struct coordinator *c);
+void conduct_look_at_silent(uv_timer_t *timer); /* look_timer */
 void conduct_silent_looked(struct member *m, int error, const char *text);
-/* What keeps process @pid of this host from answering for so long: 0 nothing that is to be seen; -errno, and words after "process N " in @ret. */
-int silent_look(pid_t pid, const char *name, uint64_t silent_ns, char *ret, size_t size);
+void silent_stopped(struct coordinator *c, pid_t pid, int error); /* it could not be let run: -errno */
+/* What keeps process @pid of this host from answering for so long: 0 nothing that is to be seen; -errno, and words after "process N " in @ret. One that is stopped is let run. */
+int silent_look(struct coordinator *c, pid_t pid, const char *name, uint64_t silent_ns, char *ret, size_t size);
+
+/* let_run.c: processes of this host that are stopped */
+struct conn *let_run_connection(struct coordinator *c, pid_t pid); /* of such a one, or NULL */
+int let_run_begin(struct coordinator *c, pid_t pid); /* lets it run for the checkpoint under way, if it does not yet. 0 or -errno */
+bool let_run_has(struct coordinator *c, pid_t pid);  /* it does */
+void let_run_newborn(struct coordinator *c, pid_t pid); /* likewise, if it has connected and is no member yet; and a child that it may have connected for */
+void let_run_end(struct coordinator *c);
+
+/* let_run_trace.c: in a process of its own */
+int let_run_trace(pid_t pid, const char *jobdir); /* up to its end: 0, or -errno: it cannot be traced, or told so */
 
 /* conduct_suspend.c */
 void conduct_ask_children(struct coordinator *c);

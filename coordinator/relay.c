@@ -163,8 +163,9 @@ static void relay_answer_sync(struct coordinator *c)
 static void relay_look(struct conn *k, uint32_t silent_ms)
 {
 	char text[256];
-	int r = silent_look(k->sender, "?", silent_ms * 1000000ull, text, sizeof(text));
+	int r = silent_look(k->c, k->sender, "?", silent_ms * 1000000ull, text, sizeof(text));
 
+	let_run_newborn(k->c, k->sender);
 	if (r)
 		tunnel_send(k->c->upstream, TUNNEL_LOOKED, k->channel, (uint32_t)r, text, strlen(text));
 }

@@ -153,17 +153,20 @@ static void run_init_loop(struct coordinator *c)
 	list_init(&c->conns);
 	list_init(&c->members);
 	list_init(&c->losses);
+	list_init(&c->let_run);
 	uv_loop_init(&c->loop);
 	uv_timer_init(&c->loop, &c->phase_timer);
 	uv_timer_init(&c->loop, &c->retry_timer);
 	uv_timer_init(&c->loop, &c->interval_timer);
 	uv_timer_init(&c->loop, &c->leave_timer);
 	uv_timer_init(&c->loop, &c->progress_timer);
+	uv_timer_init(&c->loop, &c->look_timer);
 	uv_prepare_init(&c->loop, &c->flush);
 	uv_prepare_start(&c->flush, tunnel_flush_all);
 	uv_signal_init(&c->loop, &c->term);
 	uv_signal_init(&c->loop, &c->interrupt);
-	c->term.data = c->interrupt.data = c;
+	uv_signal_init(&c->loop, &c->child);
+	c->term.data = c->interrupt.data = c->child.data = c;
 }
 
 static int run_listen(struct coordinator *c)
@@ -274,6 +277,7 @@ static void run_close(struct coordinator *c)
 	if (c->start_lock_fd >= 0)
 		close(c->start_lock_fd);
 	host_free(c);
+	let_run_end(c);
 	free(c->buckets);
 	free(c->expected);
 }

@@ -4,6 +4,7 @@
  * exactly while some process holds an OFD lock on RUNDIR/JOB/lock (that kind can be asked for without being taken); jobs are made and removed only under flock on RUNDIR/.lock, so two
  * launches of one job at once start one coordinator, and a coordinator never leaves between being found and being joined. A number in RUNDIR/JOB is the
  * socket of a process that hands out or asks for descriptors (base/fdpass.c); one that was killed leaves it.
+ * let-run-.. is a file of a stopped process that is let run (base/let_run.h),
  * standing-.. is a directory of processes that may be at a checkpoint (agent/standing.c).
  */
 #include "coordinator/rundir.h"
@@ -20,6 +21,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/let_run.h"
 #include "base/log.h"
 
 static const char *const rundir_files[] = { "sock", "key", "pid", "info.json", "names", "begun", "log", "lock" };
@@ -187,6 +189,8 @@ static void rundir_leftovers_remove(const char *jobdir, bool living)
 	while (d && (e = readdir(d))) {
 		snprintf(path, sizeof(path), "%s/%s", jobdir, e->d_name);
 		if (e->d_name[strspn(e->d_name, "0123456789")] == 0)
+			unlink(path);
+		if (!living && strncmp(e->d_name, LET_RUN_PREFIX, sizeof(LET_RUN_PREFIX) - 1) == 0)
 			unlink(path);
 		if (strncmp(e->d_name, "standing-", 9) == 0)
 			rundir_standing_remove(path, living);

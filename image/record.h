@@ -70,6 +70,8 @@ struct image_process {
 	uint32_t outer_known;	       /* 1: the two that follow are */
 	uint32_t outer_pgid, outer_sid; /* group and session of whoever began or restarted the job here, as the job sees them */
 	uint32_t terminal; /* the controlling one's device, as /proc/PID/stat has it; UINT32_MAX: none; 0: not known */
+	uint32_t stopped;  /* the signal that has stopped it; 0: it runs */
+	uint32_t reserved;
 };
 
 /* Where a thread goes on: a setjmp within the agent; its full state is in the signal frame on its stack. */
@@ -294,7 +296,7 @@ struct image_terminal {
 
 /* Widths are the format: a change here is a new field at an end, or a new version. */
 _Static_assert(sizeof(struct image_version) == 40, "image format");
-_Static_assert(sizeof(struct image_process) == 1880, "image format");
+_Static_assert(sizeof(struct image_process) == 1888, "image format");
 _Static_assert(sizeof(struct image_thread) == 560, "image format");
 _Static_assert(sizeof(struct image_mappings) == 16, "image format");
 _Static_assert(sizeof(struct image_mapping) == 72, "image format");

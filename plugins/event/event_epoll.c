@@ -38,7 +38,7 @@ static int is_current(int set, int fd, uint32_t nth)
 {
 	struct kcmp_epoll_slot slot = { .efd = (uint32_t)set, .tfd = (uint32_t)fd, .toff = nth };
 	struct epoll_event nothing = { .events = 0 };
-	long r = RAW5(SYS_kcmp, fermata_pid(), fermata_pid(), KCMP_EPOLL_TFD, fd, &slot);
+	long r = RAW5(SYS_kcmp, raw_gettid(), raw_gettid(), KCMP_EPOLL_TFD, fd, &slot);
 
 	if (!fdpass_is_refused(r))
 		return r == 0;

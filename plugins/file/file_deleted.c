@@ -20,6 +20,7 @@
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
 
+#include "base/fdpass.h"
 #include "base/log.h"
 #include "base/shared_name.h"
 #include "base/sys.h"
@@ -289,11 +290,11 @@ int file_deleted_restore(struct fermata_desc *d, const struct file_record *r)
 
 int file_deleted_reconnect(struct fermata_desc *d, const struct file_record *r)
 {
-	char path[48];
-	int fd;
+	char path[FDPASS_NAME];
+	int copy = fdpass_name(path, (int)r->maker_pid, r->maker_fd), fd = raw_open_again(path, ((int)r->flags & ~O_NOFOLLOW) | O_CLOEXEC);
 
-	fm_format(path, sizeof(path), "/proc/%u/fd/%d", r->maker_pid, r->maker_fd);
-	fd = raw_open_again(path, ((int)r->flags & ~O_NOFOLLOW) | O_CLOEXEC);
+	if (copy >= 0)
+		raw_close(copy);
 	return fd < 0 ? fermata_fail(fd, "fd %d: fd %d of process %u cannot be opened (errno %d)", d->fd, r->maker_fd, r->maker_pid, -fd) : fd;
 }
 

@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <sys/stat.h>
 
+#include "base/fdpass.h"
 #include "base/log.h"
 #include "base/macro.h"
 #include "base/sys.h"
@@ -34,10 +35,12 @@ static int open_by(const char *path, int access, uint32_t flags)
 
 int pipe_open_end(uint32_t pid, int fd, int access, uint32_t flags)
 {
-	char path[48];
+	char path[FDPASS_NAME];
+	int copy = fdpass_name(path, (int)pid, fd), r = open_by(path, access, flags);
 
-	fm_format(path, sizeof(path), "/proc/%u/fd/%d", pid, fd);
-	return open_by(path, access, flags);
+	if (copy >= 0)
+		raw_close(copy);
+	return r;
 }
 
 static int make_name(const char *path)

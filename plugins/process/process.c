@@ -32,7 +32,7 @@
 #define ARCH_GET_XCOMP_PERM 0x1022 /* Linux 5.16 */
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define STATES_ASKED_FOR (1ull << 18) /* the tiles of AMX; all others are everybody's */
-#define CORE_FILTER "/proc/self/coredump_filter"
+#define CORE_FILTER "coredump_filter"
 
 enum { MERGE, CORE, EXECUTE, KINDS };
 
@@ -66,12 +66,19 @@ static uint32_t registered(void)
 	return mask;
 }
 
+/* By a thread that lives: the first one may have ended, and has no memory then. */
+static void core_filter_path(char path[48])
+{
+	fm_format(path, 48, "/proc/%d/" CORE_FILTER, raw_gettid());
+}
+
 static uint32_t read_core_filter(void)
 {
-	char text[32];
+	char path[48], text[32];
 	uint32_t v = 0;
 
-	if (raw_read_file(CORE_FILTER, text, sizeof(text)) <= 0)
+	core_filter_path(path);
+	if (raw_read_file(path, text, sizeof(text)) <= 0)
 		return UINT32_MAX;
 	for (const char *p = text; (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'f'); p++)
 		v = v << 4 | (uint32_t)(*p <= '9' ? *p - '0' : *p - 'a' + 10);
@@ -106,9 +113,11 @@ static int dump(struct fermata_sink *sink)
 
 static long write_core_filter(uint32_t filter)
 {
-	char text[16];
-	long r, fd = raw_open(CORE_FILTER, O_WRONLY | O_CLOEXEC, 0);
+	char path[48], text[16];
+	long r, fd;
 
+	core_filter_path(path);
+	fd = raw_open(path, O_WRONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return fd;
 	fm_format(text, sizeof(text), "0x%x", filter);

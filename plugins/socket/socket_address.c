@@ -41,7 +41,7 @@ uint64_t socket_network(void)
 	struct stat st = { 0 };
 
 	raw_read_file("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
-	RAW4(SYS_newfstatat, AT_FDCWD, "/proc/self/ns/net", &st, 0);
+	RAW4(SYS_newfstatat, AT_FDCWD, "/proc/thread-self/ns/net", &st, 0);
 	for (const char *c = boot; *c; c++)
 		h = (h ^ (uint8_t)*c) * 1099511628211u;
 	return (h ^ st.st_ino) * 1099511628211u;
@@ -79,7 +79,7 @@ static uint8_t hex(char c)
 static uint32_t add_ip6(uint8_t all[SOCKET_ADDRESSES][16], uint32_t n)
 {
 	char text[4096];
-	long length = raw_read_file("/proc/self/net/if_inet6", text, sizeof(text) - 1);
+	long length = raw_read_file("/proc/thread-self/net/if_inet6", text, sizeof(text) - 1);
 	char *line = text;
 
 	text[length > 0 ? length : 0] = 0;

@@ -20,7 +20,7 @@
 /* Which file it is, and how it is called. 0, or an errno. */
 static int file_note(struct shadow_xrcd *x, const struct ibv_xrcd_init_attr *attr)
 {
-	static const char front[] = "/proc/self/fd/";
+	static const char front[] = "/proc/thread-self/fd/";
 	char link[sizeof(front) + 10], digits[12];
 	struct stat st;
 	size_t n = 0;

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Lets a stopped process run for a checkpoint: traces all of its threads, and continues them. The kernel leaves the process stopped meanwhile (for its parent, and for threads that nobody traces), and stops each
+ * thread again when it is let go of. What the agent does of it, and the file by which we tell each other: base/let_run.h, agent/let_run.c.
+ *
+ *   seized      each thread stands. Only the agent's own are continued: they ask the others to stand, by a signal
+ *   kept        a thread of the program goes on when that signal waits for it, so that it takes it before any instruction of the program; or, where it waits for the checkpoint already and is not asked again,
+ *               when the agent has had time enough to ask (KEEP_NS). On a machine that gives the agent no processor for so long the program would run for a moment.
+ *   run         whatever they stop for, they are continued, with the signal that they stopped for. A thread that is made now is born stopped, and seized in its turn
+ *   let go      all are made to stand, the file is removed, and all are let go of: when the agent is through, or when SIGCONT has come and the agent has not yet decided that the image is of a stopped process.
+ *               The kernel has each traced thread stand at a SIGCONT, before it does anything more: so the agent cannot decide between that and our look at the file.
+ *
+ * A process of its own for each stopped one, forked by the coordinator or relay: ptrace binds a thread to what it traces, and the tracer has to outlive a coordinator that is killed, or a process would stop where
+ * others wait for it (agent/standing.c). If it is killed itself, its threads stop where they are, and the checkpoint fails by its time-out. Nothing here allocates: who forks has other threads.
+ *
+ * Sources: ptrace(2), group-stop and PTRACE_SEIZE; kernel/signal.c, do_jobctl_trap, ptrace_trap_notify; kernel/ptrace.c, __ptrace_unlink.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/agent_seen.h"
+#include "base/host_id.h"
+#include "base/let_run.h"
+#include "base/log.h"
+#include "base/sys.h"
+#include "coordinator/internal.h"
+
+#define THREADS_MAX (1u << 16)
+#define KEEP_NS 100000000u
+#define LOOK_KEPT_NS 500000
+#define LOOK_NS 2000000
+
+struct thread {
+	int tid;
+	int signal;  /* it stands for: it is given it as it goes on */
+	bool stands, kept;
+};
+
+static struct {
+	pid_t pid;
+	struct thread *threads; /* THREADS_MAX */
+	size_t count, standing, kept;
+	int stopped_by;	 /* the signal; 0: the process is not stopped any more */
+	uint64_t since_ns; /* the agent's threads run */
+	char tasks[32];	 /* the directory of its threads */
+	char path[LET_RUN_PATH], stopped[LET_RUN_PATH], through[LET_RUN_PATH];
+} run;
+
+static struct thread *find(int tid)
+{
+	for (size_t i = 0; i < run.count; i++)
+		if (run.threads[i].tid == tid)
+			return &run.threads[i];
+	return NULL;
+}
+
+static struct thread *add(int tid)
+{
+	if (run.count == THREADS_MAX)
+		return NULL;
+	run.threads[run.count] = (struct thread){ .tid = tid };
+	return &run.threads[run.count++];
+}
+
+static void forget(struct thread *t)
+{
+	run.standing -= t->stands;
+	run.kept -= t->kept;
+	*t = run.threads[--run.count];
+}
+
+static void go_on(struct thread *t)
+{
+	if (!t->stands || ptrace(PTRACE_CONT, t->tid, NULL, (void *)(long)t->signal) < 0)
+		return; /* it was killed: its end is seen */
+	t->stands = false;
+	run.standing--;
+}
+
+static void note_stop(struct thread *t, int status)
+{
+	const int event = status >> 16, sig = WSTOPSIG(status);
+
+	run.standing += !t->stands;
+	t->stands = true;
+	t->signal = event ? 0 : sig;
+	if (event == PTRACE_EVENT_STOP)
+		run.stopped_by = sig == SIGTRAP ? 0 : sig;
+}
+
+/* What has become of a thread; NULL in *@ret where it has ended. False: nothing has happened. */
+static bool take_event(int flags, struct thread **ret)
+{
+	int status, tid;
+	struct thread *t;
+
+	do
+		tid = waitpid(-1, &status, __WALL | flags);
+	while (tid < 0 && errno == EINTR);
+	*ret = NULL;
+	if (tid < 0)
+		run.count = 0; /* all have ended */
+	if (tid <= 0)
+		return false;
+	t = find(tid);
+	if (t && WIFSTOPPED(status))
+		note_stop(*ret = t, status);
+	else if (t)
+		forget(t);
+	return true;
+}
+
+/* Until every thread stands. */
+static void gather(void)
+{
+	struct thread *t;
+
+	for (size_t i = 0; i < run.count; i++)
+		if (!run.threads[i].stands)
+			ptrace(PTRACE_INTERRUPT, run.threads[i].tid, NULL, NULL);
+	while (run.standing < run.count && take_event(0, &t))
+		;
+}
+
+/* A first thread that is waited for when the others have ended, too. */
+static bool has_ended(int tid)
+{
+	char state = raw_process_state(tid);
+
+	return !state || state == 'Z' || state == 'X';
+}
+
+static int seize(const char *name, void *arg)
+{
+	int *added = arg, tid = atoi(name);
+
+	if (tid <= 0 || find(tid))
+		return 0;
+	if (ptrace(PTRACE_SEIZE, tid, NULL, NULL) < 0)
+		return errno == ESRCH || has_ended(tid) ? 0 : -errno;
+	if (!add(tid)) {
+		ptrace(PTRACE_DETACH, tid, NULL, NULL);
+		return -E2BIG;
+	}
+	++*added;
+	return 0;
+}
+
+static int seize_all(void)
+{
+	int added, r;
+
+	do {
+		added = 0;
+		r = raw_dir_each(run.tasks, seize, &added);
+		gather();
+	} while (!r && added);
+	return r;
+}
+
+/* The directory has a link for each. */
+static void seize_new(void)
+{
+	struct stat st;
+	int added = 0;
+
+	if (stat(run.tasks, &st) == 0 && st.st_nlink != run.count + 2)
+		raw_dir_each(run.tasks, seize, &added);
+}
+
+static void let_go(void)
+{
+	for (size_t i = 0; i < run.count; i++)
+		ptrace(PTRACE_DETACH, run.threads[i].tid, NULL, (void *)(long)run.threads[i].signal);
+	run.count = 0;
+}
+
+/* ---- the file ---- */
+
+/* Its number in its own pid namespace: the last one. */
+static uint32_t inner_pid(void)
+{
+	char path[64], text[4096], *p;
+	uint32_t pid = 0;
+
+	fm_format(path, sizeof(path), "/proc/%d/status", run.pid);
+	if (raw_read_file(path, text, sizeof(text)) < 0 || !(p = strstr(text, "\nNSpid:")))
+		return (uint32_t)run.pid; /* before Linux 4.1 */
+	for (p += 7; *p == '\t' || (*p >= '0' && *p <= '9'); p++)
+		pid = *p == '\t' ? 0 : pid * 10 + (uint32_t)(*p - '0');
+	return pid;
+}
+
+static int make_file(const char *jobdir)
+{
+	uint64_t where;
+	char ns[64], text[16];
+	uint32_t pid = inner_pid();
+	int fd;
+
+	fm_format(ns, sizeof(ns), "/proc/%d/ns/pid", run.pid);
+	where = host_id_where_of(host_id_boot(), ns);
+	let_run_path(run.path, jobdir, where, pid, "");
+	let_run_path(run.stopped, jobdir, where, pid, LET_RUN_STOPPED);
+	let_run_path(run.through, jobdir, where, pid, LET_RUN_THROUGH);
+	unlink(run.stopped); /* of a tracer that was killed */
+	unlink(run.through);
+	fd = open(run.path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	fm_format(text, sizeof(text), "%d\n", run.stopped_by);
+	if (raw_write_all(fd, text, strlen(text)) < 0) {
+		close(fd);
+		unlink(run.path);
+		return -ENOSPC;
+	}
+	close(fd);
+	return 0;
+}
+
+static bool is_there(const char *path)
+{
+	return access(path, F_OK) == 0;
+}
+
+static void remove_file(void)
+{
+	unlink(run.path);
+	unlink(run.stopped);
+	unlink(run.through);
+}
+
+/* ---- the threads ---- */
+
+static bool is_agents(int tid)
+{
+	char path[64], name[16];
+
+	fm_format(path, sizeof(path), "%s/%d/comm", run.tasks, tid);
+	return raw_read_file(path, name, sizeof(name)) > 0 && !strcmp(name, AGENT_THREAD_NAME "\n");
+}
+
+static bool is_asked(int tid)
+{
+	char path[64], text[4096], *p;
+
+	fm_format(path, sizeof(path), "%s/%d/status", run.tasks, tid);
+	if (raw_read_file(path, text, sizeof(text)) < 0 || !(p = strstr(text, "\nSigPnd:")))
+		return false;
+	return strtoull(p + 8, NULL, 16) >> (AGENT_SIGNAL - 1) & 1;
+}
+
+/* The agent's first. */
+static void begin(void)
+{
+	for (size_t i = 0; i < run.count; i++) {
+		run.threads[i].kept = !is_agents(run.threads[i].tid);
+		run.kept += run.threads[i].kept;
+	}
+	for (size_t i = 0; i < run.count; i++)
+		if (!run.threads[i].kept)
+			go_on(&run.threads[i]);
+	run.since_ns = raw_now_ns();
+}
+
+static void look_at_kept(void)
+{
+	const bool all = raw_now_ns() - run.since_ns > KEEP_NS;
+
+	for (size_t i = 0; run.kept && i < run.count; i++) {
+		struct thread *t = &run.threads[i];
+
+		if (!t->kept || !(all || is_asked(t->tid)))
+			continue;
+		t->kept = false;
+		run.kept--;
+		go_on(t);
+	}
+}
+
+static void await_event(void)
+{
+	const struct timespec limit = { .tv_nsec = run.kept ? LOOK_KEPT_NS : LOOK_NS };
+	sigset_t child;
+
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	sigtimedwait(&child, NULL, &limit);
+}
+
+/* True: it is over. */
+static bool is_over(void)
+{
+	const bool through = is_there(run.through);
+
+	if (!through && (run.stopped_by || is_there(run.stopped)))
+		return false;
+	gather();
+	if (!through && is_there(run.stopped)) { /* it has decided before all stood */
+		for (size_t i = 0; i < run.count; i++)
+			if (!run.threads[i].kept)
+				go_on(&run.threads[i]);
+		return false;
+	}
+	return true;
+}
+
+static void serve(void)
+{
+	struct thread *t;
+
+	begin();
+	while (run.count) {
+		while (take_event(WNOHANG, &t))
+			if (t && !t->kept && run.stopped_by)
+				go_on(t);
+		if (!run.count || is_over())
+			break;
+		for (size_t i = 0; !run.stopped_by && i < run.count; i++) /* SIGCONT, but it is in the image as stopped */
+			if (!run.threads[i].kept)
+				go_on(&run.threads[i]);
+		look_at_kept();
+		seize_new();
+		await_event();
+	}
+}
+
+int let_run_trace(pid_t pid, const char *jobdir)
+{
+	int r;
+
+	run.pid = pid;
+	fm_format(run.tasks, sizeof(run.tasks), "/proc/%d/task", pid);
+	run.threads = mmap(NULL, THREADS_MAX * sizeof(*run.threads), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (run.threads == MAP_FAILED)
+		return -errno;
+	r = seize_all();
+	if (!r && run.stopped_by)
+		r = make_file(jobdir);
+	if (!r && run.stopped_by) {
+		serve();
+		remove_file();
+	}
+	let_go();
+	return r;
+}
