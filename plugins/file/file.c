@@ -5,7 +5,7 @@
  * The content of a file that has a name is the agent's matter (agent/content.c), and is put back before anything here runs. Restore opens the same
  * absolute path, as it is now, without creating or truncating, and seeks. What the path no longer leads to is told at the checkpoint already: a replaced
  * file and one seen from another root are refused by name. Locks: file_lock.c. Deleted files: file_deleted.c. What is left of a
- * process that has ended, below /proc: file_gone.c.
+ * process that has ended, below /proc: file_gone.c. The end of a file of /proc: file_proc.c.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -95,7 +95,7 @@ static int file_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	if (r.offset < 0)
 		r.offset = -1;
 	if (st.st_nlink)
-		r.gone = file_gone_check(d, path) == 1;
+		r.proc = file_gone_check(d, path) == 1 ? FILE_PROC_GONE : file_proc_is_at_end(d, r.offset) ? FILE_PROC_AT_END : FILE_PROC_NOTHING;
 	else
 		file_deleted_describe(d, &r);
 	n = fermata_sink_write(sink, &r, sizeof(r));
@@ -187,7 +187,7 @@ static int file_fd_restore(struct fermata_desc *d, const void *record, size_t le
 		return fermata_fail(-EBADMSG, "fd %d: the record of its file is cut", d->fd);
 	if (r->maker_pid)
 		fd = file_deleted_restore(d, r);
-	else if (r->gone)
+	else if (r->proc == FILE_PROC_GONE)
 		fd = file_gone_open(path, (int)r->flags | O_CLOEXEC);
 	else if (!(path = fermata_path_now(path, buf, sizeof(buf))))
 		fd = -ENAMETOOLONG;
@@ -199,7 +199,9 @@ static int file_fd_restore(struct fermata_desc *d, const void *record, size_t le
 		return fermata_fail(fd, fd == -ENOENT ? "fd %d: %s is missing (errno %d): put it back, or say where it is now (--map OLD=NEW)" :
 							"fd %d: %s cannot be opened as it was (errno %d)",
 				    d->fd, path, -fd);
-	return r->gone ? fd : settle(d, fd, r, path);
+	if (r->proc == FILE_PROC_AT_END)
+		file_proc_read_to_end(fd);
+	return r->proc ? fd : settle(d, fd, r, path);
 }
 
 static int file_fd_reconnect(struct fermata_desc *d, const void *record, size_t len)

@@ -21,6 +21,10 @@ int file_deleted_restore(struct fermata_desc *d, const struct file_record *r);
 int file_deleted_reconnect(struct fermata_desc *d, const struct file_record *r);
 int file_deleted_refill(struct fermata_desc *d, const struct file_record *r);
 
+/* file_proc.c: a file of /proc that has been read to its end; @offset: the descriptor's */
+bool file_proc_is_at_end(const struct fermata_desc *d, int64_t offset);
+void file_proc_read_to_end(int fd);
+
 /* file_gone.c: what is below /proc/PID of a process that has ended. 1: it is; 0: not such a file, or it can be opened; or -errno: why it cannot. Asks nothing
  * of the kernel where @path is not below /proc. */
 int file_gone_check(const struct fermata_desc *d, const char *path);

@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+/* What a file of /proc has besides: of a process that had ended (file_gone.c); read to its end, and so it is whatever it has to say after a restart. */
+enum file_proc { FILE_PROC_NOTHING = 0, FILE_PROC_GONE = 1, FILE_PROC_AT_END = 2 };
+
 struct file_record {
 	uint32_t version; /* 4 */
 	uint32_t mode;	  /* st_mode at the checkpoint: type and permissions */
@@ -19,6 +22,6 @@ struct file_record {
 	uint32_t maker_pid;
 	int32_t maker_fd;
 	uint32_t seals; /* F_GET_SEALS and bit 31: of a file that can have seals; in the maker's record only */
-	uint32_t gone; /* 1: below /proc/PID of a process that had ended (file_gone.c) */
+	uint32_t proc; /* enum file_proc */
 };
 _Static_assert(sizeof(struct file_record) == 80, "file_record");
