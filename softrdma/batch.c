@@ -11,6 +11,7 @@
 #include <sys/uio.h>
 
 #include "softrdma/engine.h"
+#include "softrdma/vm.h"
 
 #define BATCH_BYTES 512u /* the longest that is taken along */
 #define TAIL_BYTES 8u
@@ -51,11 +52,11 @@ static int add(struct sr_run *r, struct sr_shm_qp *d, struct sr_wqe *w, struct b
 /* How many of its requests are done. */
 static uint32_t move(struct sr_run *r, const struct batch *b)
 {
-	ssize_t got = process_vm_writev(r->dst->pid, b->from, b->n, b->to, b->pieces, 0);
+	long got = sr_vm_copy(r->dst->pid, 1, b->from, b->n, b->to, b->pieces);
 	uint32_t n = 0;
 
-	for (; n < b->n && got >= (ssize_t)b->from[n].iov_len; n++)
-		got -= (ssize_t)b->from[n].iov_len;
+	for (; n < b->n && got >= (long)b->from[n].iov_len; n++)
+		got -= (long)b->from[n].iov_len;
 	return n;
 }
 

@@ -18,6 +18,7 @@
 
 #include "base/sys.h"
 #include "softrdma/device.h"
+#include "softrdma/vm.h"
 
 #define MEM_MAX 4096 /* up to this many bytes /proc/PID/mem is faster */
 #define BATCH 16
@@ -119,12 +120,12 @@ static int copy_vm(struct sr_context *ctx, struct sr_peer *p, int out, struct io
 		return -ESRCH;
 	while (len) {
 		int nd = batch(to, d, len), ns = batch(from, s, len);
-		ssize_t got = out ? process_vm_writev(p->pid, from, (unsigned long)ns, to, (unsigned long)nd, 0)
-				  : process_vm_readv(p->pid, to, (unsigned long)nd, from, (unsigned long)ns, 0);
+		long got = out ? sr_vm_copy(p->pid, out, from, (unsigned long)ns, to, (unsigned long)nd)
+			       : sr_vm_copy(p->pid, out, to, (unsigned long)nd, from, (unsigned long)ns);
 
-		if (got < 0 && errno == EINTR)
+		if (got == -EINTR)
 			continue;
-		if (got < 0 && errno == EPERM && p->mem_fd >= 0) {
+		if (got == -EPERM && p->mem_fd >= 0) {
 			p->no_vm = 1;
 			return copy_mem(ctx, p, out, d, s, len);
 		}

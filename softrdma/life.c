@@ -17,6 +17,7 @@
 
 #include "base/sys.h"
 #include "softrdma/device.h"
+#include "softrdma/vm.h"
 
 enum life { DEAD, ALIVE, UNKNOWN };
 
@@ -69,7 +70,7 @@ static enum life by_memory(const struct owner *o)
 {
 	uint64_t cookie = 0;
 	struct iovec here = { &cookie, sizeof(cookie) }, there = { (void *)(uintptr_t)o->cookie_addr, sizeof(cookie) };
-	long n = RAW6(SYS_process_vm_readv, o->pid, &here, 1, &there, 1, 0);
+	long n = sr_vm_copy(o->pid, 0, &here, 1, &there, 1);
 
 	if (n == sizeof(cookie))
 		return cookie == o->cookie ? ALIVE : DEAD;

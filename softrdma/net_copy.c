@@ -21,6 +21,7 @@
 
 #include "base/sys.h"
 #include "softrdma/net.h"
+#include "softrdma/vm.h"
 
 void net_buffers_init(struct sr_net *net)
 {
@@ -30,7 +31,7 @@ void net_buffers_init(struct sr_net *net)
 	net->here = (struct sr_peer){ .seg = net->ctx->seg, .token = net->ctx->self.token, .pid = raw_getpid(), .mem_fd = -1,
 				      .refs = 1, .known = 1 };
 	list_init(&net->here.link);
-	net->here.local = process_vm_writev(net->here.pid, &here, 1, &there, 1, 0) != sizeof(to);
+	net->here.local = sr_vm_copy(net->here.pid, 1, &here, 1, &there, 1) != sizeof(to);
 	net->arrived = net->here;
 	list_init(&net->arrived.link);
 	net->arrived.mem_fd = memfd_create("softrdma-net", MFD_CLOEXEC);

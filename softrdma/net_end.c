@@ -134,7 +134,7 @@ static int is_there(const struct known *k, struct sr_net *net)
 	struct iovec here = { &cookie, sizeof(cookie) }, there = { &net->cookie, sizeof(net->cookie) };
 	int pid = raw_getpid();
 
-	return k->pid == pid && RAW6(SYS_process_vm_readv, pid, &here, 1, &there, 1, 0) == sizeof(cookie) && cookie == k->cookie;
+	return k->pid == pid && RAW6(SYS_process_vm_readv, raw_gettid(), &here, 1, &there, 1, 0) == sizeof(cookie) && cookie == k->cookie;
 }
 
 static int claim(struct known *k, struct sr_net *net, int stale)

@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "softrdma/device.h"
+#include "softrdma/vm.h"
 
 #define LATELY_NS 4000000
 
@@ -38,16 +39,24 @@ static int cookie_by_vm(struct sr_peer *p)
 	struct iovec here = { &cookie, sizeof(cookie) };
 	struct iovec there = { (void *)(uintptr_t)p->seg->cookie_addr, sizeof(cookie) };
 
-	return process_vm_readv(p->pid, &here, 1, &there, 1, 0) == sizeof(cookie) && cookie == p->seg->cookie;
+	long n = sr_vm_copy(p->pid, 0, &here, 1, &there, 1);
+
+	errno = n < 0 ? (int)-n : 0;
+	return n == sizeof(cookie) && cookie == p->seg->cookie;
 }
 
 static int mem_open(struct sr_peer *p)
 {
 	char path[32];
-	int fd;
+	int fd, tid;
 
 	fm_format(path, sizeof(path), "/proc/%d/mem", p->pid);
 	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd >= 0 && !cookie_by_mem(p, fd) && (tid = sr_vm_thread(p->pid)) != 0) { /* its first thread has ended */
+		close(fd);
+		fm_format(path, sizeof(path), "/proc/%d/mem", tid);
+		fd = open(path, O_RDWR | O_CLOEXEC);
+	}
 	if (fd >= 0 && !cookie_by_mem(p, fd)) {
 		close(fd);
 		fd = -1;

@@ -202,9 +202,17 @@ static void run(void)
 		CHECK(memory.counter == (round + 1) * (count - 1));
 }
 
+static void *run_apart(void *arg)
+{
+	(void)arg;
+	run();
+	exit(0);
+}
+
 int main(int argc, char **argv)
 {
 	pthread_barrierattr_t attr;
+	pthread_t thread;
 	int status;
 
 	if (argc > 1)
@@ -221,6 +229,10 @@ int main(int argc, char **argv)
 		CHECK(pid >= 0);
 		if (!pid)
 			self = i;
+	}
+	if (self % 2) { /* its first thread ends, and it lives on */
+		CHECK(pthread_create(&thread, NULL, run_apart, NULL) == 0);
+		pthread_exit(NULL);
 	}
 	run();
 	for (uint32_t i = 1; i < count && !self; i++)
