@@ -179,26 +179,33 @@ static bool program_is_stopped(pid_t pid, char state)
 	return state == 'T' || (state == 'Z' && raw_dir_each(path, thread_is_stopped, NULL) > 0);
 }
 
-static int silent_refuse_stopped(pid_t pid, const char *name, int error, char *ret, size_t size)
+static int silent_refuse_stopped(pid_t pid, const char *noted, int error, char *ret, size_t size)
 {
+	char name[16];
+
+	program_name(pid, noted, name, sizeof(name));
 	snprintf(ret, size, "(%s) is stopped and cannot take part (%s): kill -CONT %d lets it go on", name,
 		 error == -EPERM ? "nobody may trace it here" : strerror(-error), (int)pid);
 	return -EAGAIN;
+}
+
+static int silent_let_run(struct coordinator *c, pid_t pid, const char *noted, char *ret, size_t size)
+{
+	int r = let_run_begin(c, pid);
+
+	return r < 0 ? silent_refuse_stopped(pid, noted, r, ret, size) : 0;
 }
 
 int silent_look(struct coordinator *c, pid_t pid, const char *noted, uint64_t silent_ns, char *ret, size_t size)
 {
 	char name[16], state = raw_process_state(pid);
 	const char *fault;
-	int r;
 
-	program_name(pid, noted, name, sizeof(name));
-	if (program_is_stopped(pid, state)) {
-		r = let_run_begin(c, pid);
-		return r < 0 ? silent_refuse_stopped(pid, name, r, ret, size) : 0;
-	}
+	if (program_is_stopped(pid, state))
+		return silent_let_run(c, pid, noted, ret, size);
 	if (silent_ns < SILENT_NS || let_run_has(c, pid))
 		return 0;
+	program_name(pid, noted, name, sizeof(name));
 	if (state == 't' && silent_ns >= SILENT_CLOSED_NS) {
 		snprintf(ret, size, "(%s) is held by a debugger and cannot take part: let it go on there", name);
 		return -EAGAIN;
@@ -227,11 +234,10 @@ void conduct_silent_looked(struct member *m, int error, const char *text)
 
 void silent_stopped(struct coordinator *c, pid_t pid, int error)
 {
-	char name[16], text[256];
 	struct conn *k = let_run_connection(c, pid);
+	char text[256];
 
-	program_name(pid, "?", name, sizeof(name));
-	silent_refuse_stopped(pid, name, error, text, sizeof(text));
+	silent_refuse_stopped(pid, "?", error, text, sizeof(text));
 	if (k && c->upstream)
 		tunnel_send(c->upstream, TUNNEL_LOOKED, k->channel, (uint32_t)-EAGAIN, text, strlen(text));
 	else if (k && k->member)

@@ -21,6 +21,14 @@ wait "$pid"
 kill -STOP %%; kill -CONT %%; kill %%
 wait %% 2> /dev/null
 echo "status $?"
+for round in 1 2 3 4; do
+    worker "$round" > part-5 &
+    kill -STOP %%; sleep 0.2
+    jobs -s | grep -o Stopped
+    for ((i = 0; i < 20000; i++)); do :; done
+    kill -CONT %%; wait %%
+    cat part-5
+done
 while read -r line; do echo "$line"; done < <(for ((i = 0; i < 2000; i++)); do echo "substituted $i"; done)
 '''
 

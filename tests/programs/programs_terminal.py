@@ -9,12 +9,16 @@ t() { tmux -S "$SOCKETS/t" -f /dev/null "$@"; }
 shows() { for ((n = 0; n < 1500; n++)); do t capture-pane -p -t "$1" | grep -q -- "$2" && return; sleep 0.02; done; echo "$1 does not show $2"; t capture-pane -p -t "$1"; exit 1; }
 '''
 
-# tmux's server is a daemon; a shell, vim and top have a pseudo-terminal each. What they show is waited for before the next key.
+# tmux's server is a daemon; a shell, vim and top have a pseudo-terminal each; a second vim is stopped by Ctrl-Z nearly all the time. What they show is waited for before the next key.
 TMUX = TERMINAL + r'''
 t new-session -d -s s -x 100 -y 30 'bash --norc --noprofile'
 shows s '^bash'
 t send-keys -t s 'PS1="ready> "; cd /' Enter
 shows s '^ready>'
+t send-keys -t s:0 'vim -u NONE -N -n "$OLDPWD/kept"' Enter
+shows s:0 '^~'
+t send-keys -t s:0 i 'written before Ctrl-Z' Escape C-z
+shows s:0 'Stopped'
 t new-window -t s -n edit "vim -u NONE -N -n text"
 shows s:edit '~'
 for ((line = 1; line <= 12; line++)); do
@@ -37,11 +41,17 @@ t send-keys -t s:0 'cat' Enter; t send-keys -t s:0 'through the terminal' Enter
 shows s:0 'through the terminal'
 t send-keys -t s:0 C-c; t send-keys -t s:0 'echo "status $?"' Enter
 shows s:0 'status 130'
+t send-keys -t s:0 'fg' Enter
+shows s:0 '^written before Ctrl-Z'
+t send-keys -t s:0 o 'and after' Escape ':wq' Enter
+shows s:0 '^ready> fg'
+t send-keys -t s:0 'jobs; echo "no jobs"' Enter
+shows s:0 '^no jobs'
 t send-keys -t s:edit ':wq' Enter
 for ((n = 0; n < 600; n++)); do t list-windows -t s | grep -q edit || break; sleep 0.02; done
 t capture-pane -p -t s:0 | grep -v '^$'
 t kill-server
-cat text
+cat text kept
 '''
 
 LOOP = r'''
@@ -121,7 +131,7 @@ t kill-server
 BEGINS = 'is beginning, or ending'
 
 PROGRAMS = [
-    Recipe('tmux-vim-top', TMUX, needs=['tmux', 'vim', 'top'], inputs={'text': 'first\n'}, files=['text'],
+    Recipe('tmux-vim-top', TMUX, needs=['tmux', 'vim', 'top'], inputs={'text': 'first\n'}, files=['text', 'kept'],
            passing='was lost in SUSPEND'),  # a shell whose terminal kill-server closes: the kernel ends it
     Recipe('gdb', 'gdb -nx -batch -x commands ./loop 2>&1 | grep -v "^\\[\\|^Using host\\|process "', needs=['gdb', 'gcc'], inputs={
         'loop.c': LOOP, 'commands': 'set debuginfod enabled off\nset disable-randomization off\nbreak work if n % 300 == 299\ncommands\nsilent\nprintf "at %d\\n", n\ncontinue\nend\nrun 3000\n'},
