@@ -15,8 +15,8 @@ static const char *const fault_names[FAULT_COUNT] = { "none", FAULT_POINTS(FAULT
 static enum fault fault_armed;
 static const struct {
 	const char *text;
-	int signal; /* 0: answers with an error */
-} fault_actions[] = { { "=kill", SIGKILL }, { "=error", 0 }, { "=stop", SIGSTOP } };
+	int signal; /* 0: answers with an error; SIGCONT: waits for it */
+} fault_actions[] = { { "=kill", SIGKILL }, { "=error", 0 }, { "=stop", SIGSTOP }, { "=hang", SIGCONT } };
 static int fault_signal;
 static _Atomic unsigned int fault_left;
 
@@ -64,12 +64,24 @@ int fault_init(const char *spec)
 	return 0;
 }
 
+/* Not as one that is stopped, whom the coordinator lets run. All threads of the program have blocked what this one waits for. */
+static void fault_hang(void)
+{
+	const uint64_t set = 1ull << (SIGCONT - 1);
+
+	while (RAW4(SYS_rt_sigtimedwait, &set, NULL, NULL, RAW_SIGSET_SIZE) == -EINTR)
+		;
+}
+
 int fault_point(enum fault at)
 {
 	if (at == FAULT_NONE || at != fault_armed || fault_left == 0 || atomic_fetch_sub(&fault_left, 1) != 1)
 		return 0;
 	if (!fault_signal)
 		return -EIO;
-	RAW3(SYS_tgkill, raw_getpid(), raw_gettid(), fault_signal); /* to this thread: another may take it later */
+	if (fault_signal == SIGCONT)
+		fault_hang();
+	else
+		RAW3(SYS_tgkill, raw_getpid(), raw_gettid(), fault_signal); /* to this thread: another may take it later */
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Places where a test makes the product fail, compiled in always: FERMATA_FAULT="name[:count][=kill|error|stop]". At the
- * count-th pass (1 when not given) of the named point, once: the process kills itself, the point answers -EIO, or the process stops
- * (SIGSTOP), and goes on from there when somebody sends SIGCONT.
+ * Places where a test makes the product fail, compiled in always: FERMATA_FAULT="name[:count][=kill|error|stop|hang]". At the
+ * count-th pass (1 when not given) of the named point, once: the process kills itself, the point answers -EIO, the process stops
+ * (SIGSTOP), or, in a thread of ours, hangs there; from both it goes on when somebody sends SIGCONT.
  * No libc state; one point is armed a process.
  */
 #pragma once
