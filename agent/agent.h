@@ -210,6 +210,7 @@ void let_run_allow(void);   /* the coordinator lets it run for a checkpoint */
 void let_run_note(void);    /* QUIESCE: whether this one is */
 int let_run_stopped(void);  /* by which signal; 0: it is not */
 void let_run_note_children(const uint32_t *living, uint32_t count); /* DRAIN: which of them are */
+void let_run_asked(bool asked); /* all threads of the program are asked to stand */
 void let_run_through(void); /* RESUME, and before threads are released: stops again, if it is stopped */
 void let_run_children_restarted(const uint32_t *living, uint32_t count); /* until those have stopped again that were */
 void let_run_stop_again(void); /* in a restart, before the threads are released */

@@ -16,6 +16,7 @@
 #include "agent/agent.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -33,6 +34,7 @@ struct child {
 };
 
 static int stopped_by; /* 0: it runs */
+static bool said_asked;
 static struct child children[CHILDREN_MAX];
 static uint32_t child_count;
 
@@ -91,12 +93,36 @@ void let_run_note_children(const uint32_t *living, uint32_t count)
 	}
 }
 
+/* Who lets us run sees it by the watch thread's name (base/agent_seen.h), before and after its tracing begins. */
+void let_run_asked(bool asked)
+{
+	static const char before[] = AGENT_THREAD_NAME, from_now_on[] = AGENT_THREAD_ASKED;
+	const char *name = asked ? from_now_on : before;
+	char path[64];
+	int fd;
+
+	if (asked == said_asked)
+		return;
+	said_asked = asked;
+	if (raw_gettid() == agent.watch_tid) {
+		RAW5(SYS_prctl, PR_SET_NAME, name, 0, 0, 0);
+		return;
+	}
+	fm_format(path, sizeof(path), "/proc/self/task/%d/comm", agent.watch_tid);
+	fd = raw_open(path, O_WRONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	raw_write(fd, name, asked ? sizeof(from_now_on) - 1 : sizeof(before) - 1);
+	raw_close(fd);
+}
+
 void let_run_through(void)
 {
 	const struct timespec nap = { .tv_nsec = LOOK_AGAIN_NS };
 	const uint64_t limit = raw_now_ns() + LIMIT_NS;
 	char path[LET_RUN_PATH];
 
+	let_run_asked(false);
 	if (rename_own("", LET_RUN_THROUGH) && rename_own(LET_RUN_STOPPED, LET_RUN_THROUGH))
 		return;
 	own_path(path, LET_RUN_THROUGH);
@@ -143,6 +169,7 @@ void let_run_stop_again(void)
 {
 	int sig = stopped_by;
 
+	said_asked = false; /* another watch thread */
 	stopped_by = 0;
 	if (!sig)
 		return;

@@ -34,7 +34,7 @@ int agent_connect(int fd)
 
 int agent_register(uint32_t flags)
 {
-	struct msg_register m = { .pid = agent.pid, .ppid = (uint32_t)raw_getppid(), .flags = flags,
+	struct msg_register m = { .pid = agent.pid, .ppid = (uint32_t)raw_getppid(), .flags = flags | MSG_REGISTER_LET_RUN,
 				  .generation = agent.generation, .part = agent.part, .boot = agent.boot };
 	const struct msg_welcome *welcome;
 	struct link_message in;

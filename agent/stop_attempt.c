@@ -160,6 +160,7 @@ static int attempt(uint64_t limit)
 
 		if (r < 0)
 			return r;
+		let_run_asked(true);
 		if (!pass.asked && !pass.waiting)
 			return libc_probe() ? 0 : -EAGAIN;
 		attempts.deep = traced_deep();

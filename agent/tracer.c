@@ -80,7 +80,7 @@ static bool is_watch_thread(int pid, int tid)
 	char path[64], comm[32];
 
 	fm_format(path, sizeof(path), "/proc/%d/task/%d/comm", pid, tid);
-	return tid != pid && raw_read_file(path, comm, sizeof(comm)) > 0 && !strcmp(comm, AGENT_THREAD_NAME "\n");
+	return tid != pid && raw_read_file(path, comm, sizeof(comm)) > 0 && !strncmp(comm, AGENT_THREAD_NAME, sizeof(AGENT_THREAD_NAME) - 1);
 }
 
 static int take_task(const char *name, void *arg)

@@ -53,7 +53,7 @@ static bool program_has_agent_thread(pid_t pid)
 	d = opendir(path);
 	while (d && !found && (e = readdir(d))) {
 		snprintf(path, sizeof(path), "/proc/%d/task/%s/comm", (int)pid, e->d_name);
-		found = raw_read_file(path, name, sizeof(name)) > 0 && !strncmp(name, AGENT_THREAD_NAME "\n", sizeof(AGENT_THREAD_NAME));
+		found = raw_read_file(path, name, sizeof(name)) > 0 && !strncmp(name, AGENT_THREAD_NAME, sizeof(AGENT_THREAD_NAME) - 1);
 	}
 	if (d)
 		closedir(d);
@@ -185,24 +185,24 @@ static int silent_refuse_stopped(pid_t pid, const char *noted, int error, char *
 
 	program_name(pid, noted, name, sizeof(name));
 	snprintf(ret, size, "(%s) is stopped and cannot take part (%s): kill -CONT %d lets it go on", name,
-		 error == -EPERM ? "nobody may trace it here" : strerror(-error), (int)pid);
+		 error == -EPERM ? "nobody may trace it here" : error == -EPROTO ? "its agent is of an older version" : strerror(-error), (int)pid);
 	return -EAGAIN;
 }
 
-static int silent_let_run(struct coordinator *c, pid_t pid, const char *noted, char *ret, size_t size)
+static int silent_let_run(struct coordinator *c, pid_t pid, bool let_run, const char *noted, char *ret, size_t size)
 {
-	int r = let_run_begin(c, pid);
+	int r = let_run ? let_run_begin(c, pid) : -EPROTO;
 
 	return r < 0 ? silent_refuse_stopped(pid, noted, r, ret, size) : 0;
 }
 
-int silent_look(struct coordinator *c, pid_t pid, const char *noted, uint64_t silent_ns, char *ret, size_t size)
+int silent_look(struct coordinator *c, pid_t pid, bool let_run, const char *noted, uint64_t silent_ns, char *ret, size_t size)
 {
 	char name[16], state = raw_process_state(pid);
 	const char *fault;
 
 	if (program_is_stopped(pid, state))
-		return silent_let_run(c, pid, noted, ret, size);
+		return silent_let_run(c, pid, let_run, noted, ret, size);
 	if (silent_ns < SILENT_NS || let_run_has(c, pid))
 		return 0;
 	program_name(pid, noted, name, sizeof(name));
@@ -251,13 +251,24 @@ static bool conduct_look_at(struct member *m, uint64_t silent_ns)
 	int r;
 
 	if (m->conn->relay) { /* the answer comes, if there is one */
-		tunnel_send(m->conn->relay, TUNNEL_LOOK, m->conn->channel, (uint32_t)(silent_ns / 1000000), NULL, 0);
+		tunnel_send(m->conn->relay, TUNNEL_LOOK, m->conn->channel, (uint32_t)(silent_ns / 1000000) | (m->let_run ? TUNNEL_LOOK_LET_RUN : 0), NULL, 0);
 		return false;
 	}
-	r = silent_look(m->conn->c, m->kill_pid, m->comm, silent_ns, text, sizeof(text));
+	r = silent_look(m->conn->c, m->kill_pid, m->let_run, m->comm, silent_ns, text, sizeof(text));
 	if (r)
 		conduct_silent_looked(m, r, text);
 	return r != 0;
+}
+
+/* Its agent is of the version that its parent's is. */
+static bool conduct_newborn_can(const struct conn *k)
+{
+	struct conn *parent;
+
+	list_each(parent, &k->c->conns, node)
+		if (parent->member && parent->relay == k->relay && parent->member->kill_pid == k->dialer)
+			return parent->member->let_run;
+	return false;
 }
 
 /* One that has connected, and not said what it is: the child of a vfork may be on its way, too. */
@@ -268,10 +279,12 @@ static bool conduct_look_at_half_open(struct conn *k, uint64_t silent_ns)
 	if (k->c->state != STATE_SUSPEND)
 		return false;
 	if (k->relay) {
-		tunnel_send(k->relay, TUNNEL_LOOK, k->channel, 0, NULL, 0);
+		if (conduct_newborn_can(k))
+			tunnel_send(k->relay, TUNNEL_LOOK, k->channel, TUNNEL_LOOK_LET_RUN, NULL, 0);
 		return false;
 	}
-	let_run_newborn(k->c, k->sender);
+	if (conduct_newborn_can(k))
+		let_run_newborn(k->c, k->sender);
 	if (silent_ns < SILENT_REMOTE_NS || !program_is_remote(k->sender))
 		return false;
 	snprintf(text, sizeof(text), "a process that was being created (pid %d) is on its way to another host by ssh: take the checkpoint when it is there", (int)k->sender);

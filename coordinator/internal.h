@@ -135,6 +135,7 @@ struct member {
 	char waits[160]; /* for this, if it said so */
 	bool exiting;
 	bool childless;	    /* and leaves no child behind */
+	bool let_run; /* it can be, though it is stopped: its agent knows of that */
 	bool newborn; /* forked, and in no phase of any checkpoint yet */
 	bool born_here; /* its parent was a member, be that gone: then another one may have it now */
 	uint32_t phase, round; /* that its report must carry */
@@ -365,8 +366,8 @@ void conduct_check_again(struct coordinator *c);
 void conduct_look_at_silent(uv_timer_t *timer); /* look_timer */
 void conduct_silent_looked(struct member *m, int error, const char *text);
 void silent_stopped(struct coordinator *c, pid_t pid, int error); /* it could not be let run: -errno */
-/* What keeps process @pid of this host from answering for so long: 0 nothing that is to be seen; -errno, and words after "process N " in @ret. One that is stopped is let run. */
-int silent_look(struct coordinator *c, pid_t pid, const char *name, uint64_t silent_ns, char *ret, size_t size);
+/* What keeps process @pid of this host from answering for so long: 0 nothing that is to be seen; -errno, and words after "process N " in @ret. One that is stopped is let run, if its agent knows of that. */
+int silent_look(struct coordinator *c, pid_t pid, bool let_run, const char *name, uint64_t silent_ns, char *ret, size_t size);
 
 /* let_run.c: processes of this host that are stopped */
 struct conn *let_run_connection(struct coordinator *c, pid_t pid); /* of such a one, or NULL */

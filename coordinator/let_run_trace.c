@@ -4,8 +4,7 @@
  * thread again when it is let go of. What the agent does of it, and the file by which we tell each other: base/let_run.h, agent/let_run.c.
  *
  *   seized      each thread stands. Only the agent's own are continued: they ask the others to stand, by a signal
- *   kept        a thread of the program goes on when that signal waits for it, so that it takes it before any instruction of the program; or, where it waits for the checkpoint already and is not asked again,
- *               when the agent has had time enough to ask (KEEP_NS). On a machine that gives the agent no processor for so long the program would run for a moment.
+ *   kept        a thread of the program goes on when that signal waits for it, so that it takes it before any instruction of the program; or when the agent says that all are asked: then it stands already
  *   run         whatever they stop for, they are continued, with the signal that they stopped for. A thread that is made now is born stopped, and seized in its turn
  *   let go      all are made to stand, the file is removed, and all are let go of: when the agent is through, or when SIGCONT has come and the agent has not yet decided that the image is of a stopped process.
  *               The kernel has each traced thread stand at a SIGCONT, before it does anything more: so the agent cannot decide between that and our look at the file.
@@ -37,7 +36,6 @@
 #include "coordinator/internal.h"
 
 #define THREADS_MAX (1u << 16)
-#define KEEP_NS 100000000u
 #define LOOK_KEPT_NS 500000
 #define LOOK_NS 2000000
 
@@ -52,7 +50,6 @@ static struct {
 	struct thread *threads; /* THREADS_MAX */
 	size_t count, standing, kept;
 	int stopped_by;	 /* the signal; 0: the process is not stopped any more */
-	uint64_t since_ns; /* the agent's threads run */
 	char tasks[32];	 /* the directory of its threads */
 	char path[LET_RUN_PATH], stopped[LET_RUN_PATH], through[LET_RUN_PATH];
 } run;
@@ -169,14 +166,13 @@ static int seize_all(void)
 	return r;
 }
 
-/* The directory has a link for each. */
-static void seize_new(void)
+/* The directory has a link for each. An error: the coordinator, by whom Yama has let us, is gone. */
+static int seize_new(void)
 {
 	struct stat st;
 	int added = 0;
 
-	if (stat(run.tasks, &st) == 0 && st.st_nlink != run.count + 2)
-		raw_dir_each(run.tasks, seize, &added);
+	return stat(run.tasks, &st) == 0 && st.st_nlink != run.count + 2 ? raw_dir_each(run.tasks, seize, &added) : 0;
 }
 
 static void let_go(void)
@@ -243,12 +239,20 @@ static void remove_file(void)
 
 /* ---- the threads ---- */
 
-static bool is_agents(int tid)
+static bool is_called(int tid, const char *begin)
 {
-	char path[64], name[16];
+	char path[64], name[20];
 
 	fm_format(path, sizeof(path), "%s/%d/comm", run.tasks, tid);
-	return raw_read_file(path, name, sizeof(name)) > 0 && !strcmp(name, AGENT_THREAD_NAME "\n");
+	return raw_read_file(path, name, sizeof(name)) > 0 && !strncmp(name, begin, strlen(begin));
+}
+
+static bool all_are_asked(void)
+{
+	for (size_t i = 0; i < run.count; i++)
+		if (is_called(run.threads[i].tid, AGENT_THREAD_ASKED))
+			return true;
+	return false;
 }
 
 static bool is_asked(int tid)
@@ -265,18 +269,17 @@ static bool is_asked(int tid)
 static void begin(void)
 {
 	for (size_t i = 0; i < run.count; i++) {
-		run.threads[i].kept = !is_agents(run.threads[i].tid);
+		run.threads[i].kept = !is_called(run.threads[i].tid, AGENT_THREAD_NAME);
 		run.kept += run.threads[i].kept;
 	}
 	for (size_t i = 0; i < run.count; i++)
 		if (!run.threads[i].kept)
 			go_on(&run.threads[i]);
-	run.since_ns = raw_now_ns();
 }
 
 static void look_at_kept(void)
 {
-	const bool all = raw_now_ns() - run.since_ns > KEEP_NS;
+	const bool all = run.kept && all_are_asked();
 
 	for (size_t i = 0; run.kept && i < run.count; i++) {
 		struct thread *t = &run.threads[i];
@@ -331,7 +334,10 @@ static void serve(void)
 			if (!run.threads[i].kept)
 				go_on(&run.threads[i]);
 		look_at_kept();
-		seize_new();
+		if (seize_new() < 0) {
+			gather();
+			break; /* it stops here, and goes on with SIGCONT */
+		}
 		await_event();
 	}
 }

@@ -140,6 +140,7 @@ static struct member *member_create(struct conn *k, const struct msg_register *r
 	m->kill_pid = k->sender;
 	m->reported = true;
 	m->newborn = reg->flags & MSG_REGISTER_FORKED;
+	m->let_run = reg->flags & MSG_REGISTER_LET_RUN;
 	m->born_here = member_find(c, host, m->ppid) != NULL;
 	member_copy_text(m->comm, reg->comm, sizeof(m->comm));
 	member_copy_text(m->exe, reg->exe, sizeof(m->exe));

@@ -160,12 +160,14 @@ static void relay_answer_sync(struct coordinator *c)
 	c->sync = 0;
 }
 
-static void relay_look(struct conn *k, uint32_t silent_ms)
+static void relay_look(struct conn *k, uint32_t value)
 {
+	const bool let_run = value & TUNNEL_LOOK_LET_RUN;
 	char text[256];
-	int r = silent_look(k->c, k->sender, "?", silent_ms * 1000000ull, text, sizeof(text));
+	int r = silent_look(k->c, k->sender, let_run, "?", (value & ~TUNNEL_LOOK_LET_RUN) * 1000000ull, text, sizeof(text));
 
-	let_run_newborn(k->c, k->sender);
+	if (let_run)
+		let_run_newborn(k->c, k->sender);
 	if (r)
 		tunnel_send(k->c->upstream, TUNNEL_LOOKED, k->channel, (uint32_t)r, text, strlen(text));
 }

@@ -15,11 +15,12 @@ enum tunnel_kind {
 	TUNNEL_SYNC = 8,    /* coordinator: value is a number */
 	TUNNEL_SYNCED = 9,  /* relay: the same value; each connection made before TUNNEL_SYNC came has been told */
 	TUNNEL_KILL = 10,   /* coordinator: end the process behind it */
-	TUNNEL_LOOK = 11,   /* coordinator: what keeps that process from answering? value: for how many ms it has not */
+	TUNNEL_LOOK = 11,   /* coordinator: what keeps that process from answering? value: for how many ms it has not; with TUNNEL_LOOK_LET_RUN */
 	TUNNEL_LOOKED = 12, /* relay: value -errno, and words; only when there is something to say */
 	TUNNEL_LEAVING = 13, /* relay: it goes, its last process has */
 };
 
+#define TUNNEL_LOOK_LET_RUN 0x80000000u /* it, or a child that it has connected for, can be let run if it is stopped */
 #define TUNNEL_DATA_MAX 65536u /* of a frame */
 
 struct tunnel_frame {

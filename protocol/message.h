@@ -105,7 +105,7 @@ struct msg_ended {
 	uint16_t expected; /* 1: by itself, or its parent has sent the signal, or it is SIGPIPE; 0: it may have crashed */
 };
 
-enum { MSG_REGISTER_RESTARTED = 1, MSG_REGISTER_FORKED = 2, MSG_REGISTER_EXECED = 4 };
+enum { MSG_REGISTER_RESTARTED = 1, MSG_REGISTER_FORKED = 2, MSG_REGISTER_EXECED = 4, MSG_REGISTER_LET_RUN = 8 /* it can be let run though it is stopped (base/let_run.h); of agents in images perhaps not */ };
 
 struct msg_register {
 	uint32_t pid;	 /* as the process sees itself: the virtual identity of the job */
