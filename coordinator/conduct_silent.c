@@ -201,7 +201,7 @@ int silent_look(struct coordinator *c, pid_t pid, bool let_run, const char *note
 	char name[16], state = raw_process_state(pid);
 	const char *fault;
 
-	if (program_is_stopped(pid, state))
+	if (program_is_stopped(pid, state) && !program_fault(pid, silent_ns))
 		return silent_let_run(c, pid, let_run, noted, ret, size);
 	if (silent_ns < SILENT_NS || let_run_has(c, pid))
 		return 0;

@@ -24,6 +24,7 @@
 #include <uv.h>
 #include <jansson.h>
 
+#include "base/let_run.h"
 #include "base/list.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/rundir.h"
@@ -375,6 +376,14 @@ int let_run_begin(struct coordinator *c, pid_t pid); /* lets it run for the chec
 bool let_run_has(struct coordinator *c, pid_t pid);  /* it does */
 void let_run_newborn(struct coordinator *c, pid_t pid); /* likewise, if it has connected and is no member yet; and a child that it may have connected for */
 void let_run_end(struct coordinator *c);
+
+/* let_run_file.c */
+struct let_run_file {
+	char path[LET_RUN_PATH], stopped[LET_RUN_PATH], through[LET_RUN_PATH];
+};
+int let_run_file_make(struct let_run_file *f, const char *jobdir, pid_t pid, int sig); /* 0 or -errno; @pid as we see it, stopped by @sig */
+bool let_run_file_is(const char *path);
+void let_run_file_remove(const struct let_run_file *f);
 
 /* let_run_trace.c: in a process of its own */
 int let_run_trace(pid_t pid, const char *jobdir); /* up to its end: 0, or -errno: it cannot be traced, or told so */

@@ -5,6 +5,8 @@
  *
  *   seized      each thread stands. Only the agent's own are continued: they ask the others to stand, by a signal
  *   kept        a thread of the program goes on when that signal waits for it, so that it takes it before any instruction of the program; or when the agent says that all are asked: then it stands already
+ *   bare        there is no thread of the agent yet: the process has been forked, or executes a program. It runs, but stands when a thread is made, which is the agent's, and that goes on alone: who makes it waits for it.
+ *               Where it is another's (BARE_NS), all go on
  *   run         whatever they stop for, they are continued, with the signal that they stopped for. A thread that is made now is born stopped, and seized in its turn
  *   let go      all are made to stand, the file is removed, and all are let go of: when the agent is through, or when SIGCONT has come and the agent has not yet decided that the image is of a stopped process.
  *               The kernel has each traced thread stand at a SIGCONT, before it does anything more: so the agent cannot decide between that and our look at the file.
@@ -15,7 +17,6 @@
  * Sources: ptrace(2), group-stop and PTRACE_SEIZE; kernel/signal.c, do_jobctl_trap, ptrace_trap_notify; kernel/ptrace.c, __ptrace_unlink.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -29,13 +30,12 @@
 #include <unistd.h>
 
 #include "base/agent_seen.h"
-#include "base/host_id.h"
-#include "base/let_run.h"
 #include "base/log.h"
 #include "base/sys.h"
 #include "coordinator/internal.h"
 
 #define THREADS_MAX (1u << 16)
+#define BARE_NS 20000000u
 #define LOOK_KEPT_NS 500000
 #define LOOK_NS 2000000
 
@@ -43,6 +43,7 @@ struct thread {
 	int tid;
 	int signal;  /* it stands for: it is given it as it goes on */
 	bool stands, kept;
+	bool fresh; /* it has been made since the tracing began */
 };
 
 static struct {
@@ -50,8 +51,10 @@ static struct {
 	struct thread *threads; /* THREADS_MAX */
 	size_t count, standing, kept;
 	int stopped_by;	 /* the signal; 0: the process is not stopped any more */
+	bool bare;
+	uint64_t bare_since_ns; /* that a new thread runs alone */
 	char tasks[32];	 /* the directory of its threads */
-	char path[LET_RUN_PATH], stopped[LET_RUN_PATH], through[LET_RUN_PATH];
+	struct let_run_file file;
 } run;
 
 static struct thread *find(int tid)
@@ -66,7 +69,7 @@ static struct thread *add(int tid)
 {
 	if (run.count == THREADS_MAX)
 		return NULL;
-	run.threads[run.count] = (struct thread){ .tid = tid };
+	run.threads[run.count] = (struct thread){ .tid = tid, .fresh = true };
 	return &run.threads[run.count++];
 }
 
@@ -166,75 +169,11 @@ static int seize_all(void)
 	return r;
 }
 
-/* The directory has a link for each. An error: the coordinator, by whom Yama has let us, is gone. */
-static int seize_new(void)
-{
-	struct stat st;
-	int added = 0;
-
-	return stat(run.tasks, &st) == 0 && st.st_nlink != run.count + 2 ? raw_dir_each(run.tasks, seize, &added) : 0;
-}
-
 static void let_go(void)
 {
 	for (size_t i = 0; i < run.count; i++)
 		ptrace(PTRACE_DETACH, run.threads[i].tid, NULL, (void *)(long)run.threads[i].signal);
 	run.count = 0;
-}
-
-/* ---- the file ---- */
-
-/* Its number in its own pid namespace: the last one. */
-static uint32_t inner_pid(void)
-{
-	char path[64], text[4096], *p;
-	uint32_t pid = 0;
-
-	fm_format(path, sizeof(path), "/proc/%d/status", run.pid);
-	if (raw_read_file(path, text, sizeof(text)) < 0 || !(p = strstr(text, "\nNSpid:")))
-		return (uint32_t)run.pid; /* before Linux 4.1 */
-	for (p += 7; *p == '\t' || (*p >= '0' && *p <= '9'); p++)
-		pid = *p == '\t' ? 0 : pid * 10 + (uint32_t)(*p - '0');
-	return pid;
-}
-
-static int make_file(const char *jobdir)
-{
-	uint64_t where;
-	char ns[64], text[16];
-	uint32_t pid = inner_pid();
-	int fd;
-
-	fm_format(ns, sizeof(ns), "/proc/%d/ns/pid", run.pid);
-	where = host_id_where_of(host_id_boot(), ns);
-	let_run_path(run.path, jobdir, where, pid, "");
-	let_run_path(run.stopped, jobdir, where, pid, LET_RUN_STOPPED);
-	let_run_path(run.through, jobdir, where, pid, LET_RUN_THROUGH);
-	unlink(run.stopped); /* of a tracer that was killed */
-	unlink(run.through);
-	fd = open(run.path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return -errno;
-	fm_format(text, sizeof(text), "%d\n", run.stopped_by);
-	if (raw_write_all(fd, text, strlen(text)) < 0) {
-		close(fd);
-		unlink(run.path);
-		return -ENOSPC;
-	}
-	close(fd);
-	return 0;
-}
-
-static bool is_there(const char *path)
-{
-	return access(path, F_OK) == 0;
-}
-
-static void remove_file(void)
-{
-	unlink(run.path);
-	unlink(run.stopped);
-	unlink(run.through);
 }
 
 /* ---- the threads ---- */
@@ -247,12 +186,20 @@ static bool is_called(int tid, const char *begin)
 	return raw_read_file(path, name, sizeof(name)) > 0 && !strncmp(name, begin, strlen(begin));
 }
 
-static bool all_are_asked(void)
+static bool any_is_called(const char *begin)
 {
 	for (size_t i = 0; i < run.count; i++)
-		if (is_called(run.threads[i].tid, AGENT_THREAD_ASKED))
+		if (is_called(run.threads[i].tid, begin))
 			return true;
 	return false;
+}
+
+static void keep(struct thread *t, bool kept)
+{
+	run.kept += (size_t)kept - t->kept;
+	t->kept = kept;
+	if (!kept)
+		go_on(t);
 }
 
 static bool is_asked(int tid)
@@ -268,33 +215,68 @@ static bool is_asked(int tid)
 /* The agent's first. */
 static void begin(void)
 {
-	for (size_t i = 0; i < run.count; i++) {
-		run.threads[i].kept = !is_called(run.threads[i].tid, AGENT_THREAD_NAME);
-		run.kept += run.threads[i].kept;
+	run.bare = !any_is_called(AGENT_THREAD_NAME);
+	for (size_t n = 0; n < run.count; n++) {
+		run.threads[n].fresh = false;
+		run.kept += run.threads[n].kept = run.bare ? run.count > 1 && run.threads[n].tid == run.pid : !is_called(run.threads[n].tid, AGENT_THREAD_NAME);
 	}
-	for (size_t i = 0; i < run.count; i++)
-		if (!run.threads[i].kept)
-			go_on(&run.threads[i]);
+	for (size_t n = 0; n < run.count; n++)
+		if (!run.threads[n].kept)
+			go_on(&run.threads[n]);
+	run.bare_since_ns = raw_now_ns();
+}
+
+static void run_fresh_alone(void)
+{
+	gather();
+	for (size_t n = 0; n < run.count; n++) {
+		keep(&run.threads[n], !run.threads[n].fresh);
+		run.threads[n].fresh = false;
+	}
+	run.bare_since_ns = raw_now_ns();
+}
+
+static void look_at_bare(void)
+{
+	if (any_is_called(AGENT_THREAD_NAME)) {
+		run.bare = false;
+		gather();
+		for (size_t n = 0; n < run.count; n++)
+			keep(&run.threads[n], !is_called(run.threads[n].tid, AGENT_THREAD_NAME));
+	} else if (run.kept && raw_now_ns() - run.bare_since_ns > BARE_NS) {
+		for (size_t n = 0; n < run.count; n++)
+			keep(&run.threads[n], false);
+	}
 }
 
 static void look_at_kept(void)
 {
-	const bool all = run.kept && all_are_asked();
+	const bool all = run.kept && any_is_called(AGENT_THREAD_ASKED);
 
 	for (size_t i = 0; run.kept && i < run.count; i++) {
 		struct thread *t = &run.threads[i];
 
-		if (!t->kept || !(all || is_asked(t->tid)))
-			continue;
-		t->kept = false;
-		run.kept--;
-		go_on(t);
+		if (t->kept && (all || is_asked(t->tid)))
+			keep(t, false);
 	}
+}
+
+/* The directory has a link for each. An error: the coordinator, by whom Yama has let us, is gone. */
+static int seize_new(void)
+{
+	struct stat st;
+	int added = 0, r = 0;
+
+	if (stat(run.tasks, &st) == 0 && st.st_nlink != run.count + 2)
+		r = raw_dir_each(run.tasks, seize, &added);
+	if (added && run.bare)
+		run_fresh_alone();
+	return r;
 }
 
 static void await_event(void)
 {
-	const struct timespec limit = { .tv_nsec = run.kept ? LOOK_KEPT_NS : LOOK_NS };
+	const struct timespec limit = { .tv_nsec = run.kept || run.bare ? LOOK_KEPT_NS : LOOK_NS };
 	sigset_t child;
 
 	sigemptyset(&child);
@@ -305,12 +287,12 @@ static void await_event(void)
 /* True: it is over. */
 static bool is_over(void)
 {
-	const bool through = is_there(run.through);
+	const bool through = let_run_file_is(run.file.through);
 
-	if (!through && (run.stopped_by || is_there(run.stopped)))
+	if (!through && (run.stopped_by || let_run_file_is(run.file.stopped)))
 		return false;
 	gather();
-	if (!through && is_there(run.stopped)) { /* it has decided before all stood */
+	if (!through && let_run_file_is(run.file.stopped)) { /* it has decided before all stood */
 		for (size_t i = 0; i < run.count; i++)
 			if (!run.threads[i].kept)
 				go_on(&run.threads[i]);
@@ -333,6 +315,8 @@ static void serve(void)
 		for (size_t i = 0; !run.stopped_by && i < run.count; i++) /* SIGCONT, but it is in the image as stopped */
 			if (!run.threads[i].kept)
 				go_on(&run.threads[i]);
+		if (run.bare)
+			look_at_bare();
 		look_at_kept();
 		if (seize_new() < 0) {
 			gather();
@@ -353,10 +337,10 @@ int let_run_trace(pid_t pid, const char *jobdir)
 		return -errno;
 	r = seize_all();
 	if (!r && run.stopped_by)
-		r = make_file(jobdir);
+		r = let_run_file_make(&run.file, jobdir, run.pid, run.stopped_by);
 	if (!r && run.stopped_by) {
 		serve();
-		remove_file();
+		let_run_file_remove(&run.file);
 	}
 	let_go();
 	return r;
