@@ -36,6 +36,7 @@ struct agent {
 	bool active;	      /* under a coordinator */
 	int signal;	      /* ours; AGENT_SIGNAL */
 	uint32_t pid;	      /* of this process; keeps its value over a restart */
+	bool forked;	      /* it has executed no program since it was forked */
 	uint32_t generation;  /* restarts so far */
 	uint32_t member;
 	char host[64];	      /* its name in the job */

@@ -122,6 +122,7 @@ static void fork_child(void)
 	device_unlock();
 	device_threads_forget();
 	agent.pid = (uint32_t)raw_getpid();
+	agent.forked = true;
 	agent.registered = false;
 	agent.member = UINT32_MAX;
 	fdpass_job(agent.jobdir, (int)agent.pid);

@@ -4,11 +4,13 @@
  * parent, and may end as well: the number 1 says "orphan" to it. So it is told the number that it knows, as long as that parent is there, which is as long as the job is. The kernel's own is in /proc.
  *
  * A parent may put a child into a process group until that has executed a program, and to the kernel every process of a restart has. Shells do it twice, in the parent and in the child, and count on one of both having been first: whatever
- * they then do with the group has to find the child there. So after a restart the parent waits for the child to do its part. One that leaves it to the parent alone is not put there, with EACCES.
+ * they then do with the group has to find the child there. So after a restart the parent waits for the child to do its part. One that leaves it to the parent alone is not put there, with EACCES. Whether a child has
+ * executed a program in truth its agent knows; that of one which has not lies where ours does.
  *
  * Owns that pair of numbers: written while all threads stand, and in the child of a fork, whose parent is another.
  */
 #include <errno.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,6 +37,17 @@ EXPORT pid_t getppid(void)
 	return r;
 }
 
+/* Where that may not be read: it has not. */
+static bool has_executed(pid_t pid)
+{
+	uint32_t number = 0;
+	bool forked = false;
+	const struct iovec here[2] = { { &number, sizeof(number) }, { &forked, sizeof(forked) } }, there[2] = { { &agent.pid, sizeof(number) }, { &agent.forked, sizeof(forked) } };
+	const long n = RAW6(SYS_process_vm_readv, pid, here, 2, there, 2, 0);
+
+	return n == -EFAULT || (n >= 0 && (n != sizeof(number) + sizeof(forked) || number != (uint32_t)pid || !forked));
+}
+
 static long await_group(pid_t pid, pid_t group)
 {
 	const struct timespec step = { 0, 1000000 };
@@ -53,7 +66,7 @@ EXPORT int setpgid(pid_t pid, pid_t group)
 {
 	long r = RAW2(SYS_setpgid, pid, group);
 
-	if (unlikely(r == -EACCES) && agent.generation && phase_had_child((uint32_t)pid))
+	if (unlikely(r == -EACCES) && agent.generation && phase_had_child((uint32_t)pid) && !has_executed(pid))
 		r = await_group(pid, group ? group : pid);
 	if (r >= 0)
 		return 0;

@@ -147,8 +147,8 @@ static void regroup(void)
 	const int refused = k->session == k->pid || k->session != me()->session ? EPERM : k != me() && k->executed ? EACCES : 0;
 	int r = setpgid(k->pid, group);
 
-	if (refused) /* but for a child that was restarted, and is there already */
-		CHECK((r < 0 && (errno == refused || errno == EACCES)) || (r == 0 && refused == EACCES && (group ? group : k->pid) == k->group));
+	if (refused)
+		CHECK(r < 0 && (errno == refused || errno == EACCES));
 	else
 		CHECK(r == 0 || (k != me() && errno == EACCES)); /* a child that was restarted has executed a program */
 	if (r == 0)
