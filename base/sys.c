@@ -186,6 +186,22 @@ char raw_process_state(int pid)
 	return *state;
 }
 
+uint32_t raw_process_inner(int pid)
+{
+	char path[32], text[4096], *p;
+	uint32_t inner = 0;
+
+	fm_format(path, sizeof(path), "/proc/%d/status", pid);
+	if (raw_read_file(path, text, sizeof(text)) < 0)
+		return 0;
+	p = strstr(text, "\nNSpid:");
+	if (!p)
+		return (uint32_t)pid;
+	for (p += 7; *p == '\t' || (*p >= '0' && *p <= '9'); p++)
+		inner = *p == '\t' ? 0 : inner * 10 + (uint32_t)(*p - '0');
+	return inner;
+}
+
 int raw_dir_each(const char *path, int (*fn)(const char *name, void *arg), void *arg)
 {
 	int fd = raw_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);

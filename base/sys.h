@@ -124,6 +124,9 @@ dev_t raw_read_device(const char *path);
 /* What the kernel says that process @pid does: 'R', 'S', 'T' stopped, 't' held by a debugger, 'Z' ended, ..; 0: there is none. */
 char raw_process_state(int pid);
 
+/* Its number in its own pid namespace: the last of NSpid (Linux 4.1), before which it is @pid; 0: there is none. */
+uint32_t raw_process_inner(int pid);
+
 /* Calls @fn with the name of each entry of a directory, "." and ".." left out; stops at the first non-zero answer. */
 int raw_dir_each(const char *path, int (*fn)(const char *name, void *arg), void *arg);
 

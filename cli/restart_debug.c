@@ -61,23 +61,6 @@ bool restart_is_paused(const struct restart *r, uint32_t pid)
 	return r->pause_all || pid == r->pause_pid || pid == r->debug_pid;
 }
 
-/* The last of the numbers in NSpid of /proc/HOST/status: the innermost namespace's. */
-static uint32_t inner_pid(const char *host)
-{
-	char path[300], line[256];
-	uint32_t pid = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/%s/status", host);
-	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f))
-		if (!strncmp(line, "NSpid:", 6))
-			pid = (uint32_t)strtoul(strrchr(line, '\t') + 1, NULL, 10);
-	if (f)
-		fclose(f);
-	return pid;
-}
-
 static bool same_namespace(const char *host, pid_t init)
 {
 	struct stat a, b;
@@ -98,7 +81,7 @@ static pid_t host_pid(pid_t init, uint32_t pid)
 	pid_t found = 0;
 
 	while (d && !found && (e = readdir(d)))
-		if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && inner_pid(e->d_name) == pid &&
+		if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && raw_process_inner(atoi(e->d_name)) == pid &&
 		    same_namespace(e->d_name, init))
 			found = atoi(e->d_name);
 	if (d)

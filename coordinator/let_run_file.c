@@ -10,23 +10,9 @@
 #include "base/sys.h"
 #include "coordinator/internal.h"
 
-/* The process' number in its own pid namespace: the last one. */
-static uint32_t inner_pid(pid_t outer)
-{
-	char path[64], text[4096], *p;
-	uint32_t pid = 0;
-
-	fm_format(path, sizeof(path), "/proc/%d/status", outer);
-	if (raw_read_file(path, text, sizeof(text)) < 0 || !(p = strstr(text, "\nNSpid:")))
-		return (uint32_t)outer; /* before Linux 4.1 */
-	for (p += 7; *p == '\t' || (*p >= '0' && *p <= '9'); p++)
-		pid = *p == '\t' ? 0 : pid * 10 + (uint32_t)(*p - '0');
-	return pid;
-}
-
 int let_run_file_make(struct let_run_file *f, const char *jobdir, pid_t outer, int sig)
 {
-	const uint32_t pid = inner_pid(outer);
+	const uint32_t pid = raw_process_inner(outer);
 	uint64_t where;
 	char ns[64], text[16];
 	int fd, r;

@@ -12,7 +12,7 @@
  *               The kernel has each traced thread stand at a SIGCONT, before it does anything more: so the agent cannot decide between that and our look at the file.
  *
  * A process of its own for each stopped one, forked by the coordinator or relay: ptrace binds a thread to what it traces, and the tracer has to outlive a coordinator that is killed, or a process would stop where
- * others wait for it (agent/standing.c). If it is killed itself, its threads stop where they are, and the checkpoint fails by its time-out. Nothing here allocates: who forks has other threads.
+ * others wait for it (agent/standing.c). If it is killed itself, its threads stop where they are, and another one is forked when they are next looked at. Nothing here allocates: who forks has other threads.
  *
  * Sources: ptrace(2), group-stop and PTRACE_SEIZE; kernel/signal.c, do_jobctl_trap, ptrace_trap_notify; kernel/ptrace.c, __ptrace_unlink.
  */
@@ -226,9 +226,12 @@ static void begin(void)
 	run.bare_since_ns = raw_now_ns();
 }
 
+/* Whoever gathers and sees that SIGCONT has come lets nobody go on: is_over() is next. */
 static void run_fresh_alone(void)
 {
 	gather();
+	if (!run.stopped_by)
+		return;
 	for (size_t n = 0; n < run.count; n++) {
 		keep(&run.threads[n], !run.threads[n].fresh);
 		run.threads[n].fresh = false;
@@ -239,8 +242,10 @@ static void run_fresh_alone(void)
 static void look_at_bare(void)
 {
 	if (any_is_called(AGENT_THREAD_NAME)) {
-		run.bare = false;
 		gather();
+		if (!run.stopped_by)
+			return;
+		run.bare = false;
 		for (size_t n = 0; n < run.count; n++)
 			keep(&run.threads[n], !is_called(run.threads[n].tid, AGENT_THREAD_NAME));
 	} else if (run.kept && raw_now_ns() - run.bare_since_ns > BARE_NS) {
