@@ -23,8 +23,8 @@ wait %% 2> /dev/null
 echo "status $?"
 for round in 1 2 3 4; do
     worker "$round" > part-5 &
-    kill -STOP %%; sleep 0.2
-    jobs -s | grep -o Stopped
+    kill -STOP %%
+    until jobs -s | grep -o Stopped; do :; done
     for ((i = 0; i < 20000; i++)); do :; done
     kill -CONT %%; wait %%
     cat part-5
