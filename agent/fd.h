@@ -16,8 +16,8 @@
 
 #include "image/record.h"
 
-/* Lists, groups and offers the descriptors; names what may be shared. */
-int fd_quiesce(void);
+/* Lists, groups and offers the descriptors; names what may be shared. @jobdir: RUNDIR/JOB. */
+int fd_quiesce(const char *jobdir);
 /* FERMATA_DRAINED, FERMATA_DRAIN_MORE or -errno. Round 0 finds the leader of each description. */
 int fd_drain(unsigned int round);
 /* Hands out one record a description; the bytes stay valid until fd_resume or fd_restarted. */

@@ -46,7 +46,7 @@ static int unpack_all(void)
 	return r;
 }
 
-int fd_quiesce(void)
+int fd_quiesce(const char *jobdir)
 {
 	int r;
 
@@ -55,6 +55,8 @@ int fd_quiesce(void)
 	r = fd_table_fill();
 	if (!r)
 		r = unpack_all();
+	if (!r)
+		fd_stdio_find(jobdir);
 	for (uint32_t i = 0; i < fd_table.count && !r; i++)
 		r = claim(fd_table.entries[i]);
 	if (!r)

@@ -5,7 +5,7 @@
  *
  *   number 0, 1, 2 of a description     that stream of `fermata restart`
  *   another number of a terminal	 the first of its streams 0, 2, 1 that is a terminal
- *   another number of a pipe or socket  the stream that the description was, here or in another process
+ *   another number of a pipe or socket  the stream that the description was, here or in another process, now or as that was begun (base/streams.h)
  *
  * A terminal takes its settings (termios) along if they are the job's: at the checkpoint its foreground is, and at the restart that is ours
  * to give (cli/restart_session.c). They are set at the end, when nothing can fail any more: a terminal is shared with whoever reads the reason.
@@ -26,11 +26,12 @@
 #include "base/fdpass.h"
 #include "base/log.h"
 #include "base/macro.h"
+#include "base/streams.h"
 #include "base/sys.h"
 
 /* The record of a re-attached description: plugin "stdio" in the image. */
 struct fd_stdio_record {
-	uint32_t stdio_mask; /* bit N: it was descriptor N of some process of the job */
+	uint32_t stdio_mask; /* bit N: it was descriptor N of some process of the job, or one was begun so */
 	uint32_t type;	     /* S_IFMT bits */
 	char link[64];	     /* what /proc/self/fd showed, cut; for inspection */
 	uint32_t has_settings;
@@ -58,6 +59,28 @@ static int is_terminal(int fd)
 int fd_stdio_claim(const struct fermata_desc *d)
 {
 	return S_ISCHR(d->st.st_mode) && !(d->status & O_PATH) && is_terminal(d->fd);
+}
+
+static void note_stream(struct fd_entry *e, void *arg)
+{
+	const struct stream *s = arg;
+
+	if (s->access == O_RDWR || s->access == (e->desc.status & O_ACCMODE))
+		e->stdio_mask |= 1u << s->number;
+}
+
+static void find_stream(const struct stream *s, void *arg)
+{
+	struct stat st = { .st_dev = s->dev, .st_ino = s->ino };
+
+	(void)arg;
+	if (s->number <= 2)
+		fd_table_each_of(&st, note_stream, (void *)s);
+}
+
+void fd_stdio_find(const char *jobdir)
+{
+	streams_each(jobdir, find_stream, NULL); /* without the file a stream is known by its number alone */
 }
 
 int fd_stdio_take_over(struct fd_entry *e)

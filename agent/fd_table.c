@@ -221,6 +221,13 @@ int fd_table_take(int fd)
 	return number_take(fd);
 }
 
+void fd_table_each_of(const struct stat *st, void (*fn)(struct fd_entry *e, void *arg), void *arg)
+{
+	for (uint32_t i = *bucket_of(st); i; i = fd_table.entries[i - 1]->next)
+		if (is_of_inode(fd_table.entries[i - 1], st))
+			fn(fd_table.entries[i - 1], arg);
+}
+
 bool fd_table_has(int fd)
 {
 	for (uint32_t i = 0; i < fd_table.count; i++)

@@ -29,7 +29,7 @@ struct fd_entry {
 	uint32_t fd_count, fd_room;
 	uint32_t leader_pid; /* lowest pid of the job that holds the description */
 	int32_t leader_fd;   /* its lowest descriptor there */
-	uint32_t stdio_mask; /* bit N: descriptor N (0, 1, 2) of whatever process names it */
+	uint32_t stdio_mask; /* bit N: descriptor N (0, 1, 2) of whatever process names it, or somebody was begun with it as that */
 	uint32_t next;	     /* index + 1 of the next entry of the same bucket */
 	uint32_t first;	     /* index of the first entry of the same inode: the root of their tree */
 	uint32_t below[2];   /* index + 1: in kcmp's order before it, behind it */
@@ -53,6 +53,8 @@ static inline bool fd_entry_led(const struct fd_entry *e)
 int fd_table_fill(void);
 /* @fd, which was made since, as well. */
 int fd_table_take(int fd);
+/* What is of the inode with @st's st_dev and st_ino: @fn, for each entry. */
+void fd_table_each_of(const struct stat *st, void (*fn)(struct fd_entry *e, void *arg), void *arg);
 void fd_table_free(void);
 bool fd_table_has(int fd);
 int fd_table_highest(void); /* number; -1: there is none */
@@ -74,6 +76,8 @@ int fd_owner_tell(const struct fd_entry *e);
 /* 1: a terminal, which is re-attached; 0: not. */
 int fd_stdio_claim(const struct fermata_desc *d);
 /* A description that leads out of the job becomes a re-attached one, if it is a standard stream. */
+/* Whatever of the table is a stream that somebody of the job was begun with gets that stream's bit. */
+void fd_stdio_find(const char *jobdir);
 int fd_stdio_take_over(struct fd_entry *e);
 int fd_stdio_dump(const struct fd_entry *e, struct fermata_sink *sink);
 /* Moves the inherited streams out of the way of the numbers to come: to @above or higher. */

@@ -67,7 +67,7 @@ int hooks_quiesce(void)
 		if ((*p)->quiesce)
 			r = (*p)->quiesce();
 	if (!r)
-		r = fd_quiesce();
+		r = fd_quiesce(agent.jobdir);
 	return r ? r : content_quiesce();
 }
 

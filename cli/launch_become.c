@@ -20,6 +20,7 @@
 #include "base/begun.h"
 #include "base/host_id.h"
 #include "base/log.h"
+#include "base/streams.h"
 #include "cli/launch_shim.h"
 
 #define LAUNCH_FD_MIN 500 /* out of the way of the program's own until the agent takes it over */
@@ -146,9 +147,11 @@ static bool launch_is_ssh(const char *program)
 int launch_become(void *arg, int ready)
 {
 	struct launch *l = arg;
-	int fd = launch_keep_connection(&l->job);
+	int fd;
 
 	(void)ready;
+	streams_note(l->job.jobdir); /* if it cannot: what is out of the job under another number is refused by name */
+	fd = launch_keep_connection(&l->job);
 	if (fd < 0 || launch_environment(&l->job, l->agent, l->libdir, fd) < 0) {
 		log_error("%s: %s", l->program, strerror(errno));
 		return CLI_FAILED;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/streams.h"
 #include "cli/cli.h"
 #include "cli/restart_session.h"
 
@@ -49,6 +50,7 @@ int session_start_coordinator(struct session *s)
 		return CLI_CANNOT;
 	}
 	strcpy(r->rundir, job.jobdir);
+	streams_note(job.jobdir);
 	err = link_send(&s->link, MSG_WAIT_RESTART, NULL, 0);
 	if (err < 0)
 		warnx("the coordinator of job %s: %s", r->job, strerror(-err));

@@ -23,8 +23,9 @@
 
 #include "base/let_run.h"
 #include "base/log.h"
+#include "base/streams.h"
 
-static const char *const rundir_files[] = { "sock", "key", "pid", "info.json", "names", "begun", "log", "lock" };
+static const char *const rundir_files[] = { "sock", "key", "pid", "info.json", "names", "begun", STREAMS_FILE, "log", "lock" };
 
 int rundir_job_check(const char *job)
 {

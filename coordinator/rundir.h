@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Where the running jobs of a user are found: RUNDIR/JOB/{sock,key,pid,lock,info.json,log}. Used by the coordinator, which
+ * Where the running jobs of a user are found: RUNDIR/JOB/{sock,key,pid,lock,info.json,streams,log}. Used by the coordinator, which
  * owns RUNDIR/JOB while it holds the lock there, and by the commands, which look jobs up.
  */
 #pragma once
