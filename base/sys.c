@@ -10,6 +10,8 @@
 
 #include "base/log.h"
 
+#define PF_EXITING 4u /* linux/sched.h; /proc tells it */
+
 struct dirent_raw {
 	uint64_t ino;
 	int64_t off;
@@ -184,6 +186,48 @@ char raw_process_state(int pid)
 	if (raw_read_file(path, text, sizeof(text)) < 0 || !(state = raw_process_field(text, 3)))
 		return 0;
 	return *state;
+}
+
+/* Of a process' number in /proc, or of a thread's below it. 1: it ends; -1: it does not; 0: there is none. */
+static int ending(const char *path)
+{
+	char text[1024], *p;
+	uint32_t flags = 0;
+
+	if (raw_read_file(path, text, sizeof(text)) < 0 || !(p = raw_process_field(text, 9)))
+		return 0;
+	for (; *p >= '0' && *p <= '9'; p++)
+		flags = flags * 10 + (uint32_t)(*p - '0');
+	return flags & PF_EXITING ? 1 : -1;
+}
+
+struct threads_of {
+	int pid;
+	bool seen;
+};
+
+static int thread_goes_on(const char *tid, void *arg)
+{
+	struct threads_of *t = arg;
+	char path[64];
+	int r;
+
+	fm_format(path, sizeof(path), "/proc/%d/task/%s/stat", t->pid, tid);
+	r = ending(path);
+	t->seen |= r == 1;
+	return r < 0;
+}
+
+bool raw_process_is_ending(int pid)
+{
+	struct threads_of t = { .pid = pid };
+	char path[32];
+
+	fm_format(path, sizeof(path), "/proc/%d/stat", pid); /* of the first thread: nearly always that is all */
+	if (ending(path) <= 0)
+		return false;
+	fm_format(path, sizeof(path), "/proc/%d/task", pid);
+	return raw_dir_each(path, thread_goes_on, &t) == 0 && t.seen;
 }
 
 uint32_t raw_process_inner(int pid)
