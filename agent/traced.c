@@ -9,7 +9,8 @@
  * Held for an attempt that is over (it waits for its tracer) is not held for the next: where SUSPEND overtakes the tracer, it waits for that, too. A thread that is held inside of a wrapper, or of
  * the vdso, cannot be stopped: the attempt fails, and another one finds it elsewhere, unless it is there that its debugger has it stand.
  *
- * A tracer that dies while it holds: the kernel would have let go of the thread, or killed it (PTRACE_O_EXITKILL): so it does here.
+ * A tracer that dies while it holds: the kernel would have let go of the thread, or killed it (PTRACE_O_EXITKILL): so it does here. Between its PTRACE_ATTACH and the stop that this brings no thread of ours
+ * runs to see that, and the tracer has not been able to ask the kernel yet: so a child of its tracer, as who is begun in a debugger is, is to be killed with its parent meanwhile (PR_SET_PDEATHSIG).
  *
  * A debugger from outside of the job is its user's own affair: its process is asked to stop as any other.
  *
@@ -21,6 +22,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "agent/agent.h"
 #include "agent/arch/x86_64/semop.h"
@@ -196,12 +198,25 @@ static bool is_deep(const ucontext_t *frame)
 	return region_holds(frame) || vdso_holds((uint64_t)frame->uc_mcontext.gregs[REG_RIP]) || arch_semop_is_done(frame);
 }
 
+/* Who dies with its tracer does so with its parent, too, if that is the same; what it had for that, or -1: nothing is changed. */
+static int die_with(int tracer)
+{
+	int old = 0;
+
+	if (raw_getppid() != tracer || RAW5(SYS_prctl, PR_GET_PDEATHSIG, &old, 0, 0, 0) < 0 || RAW5(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+		return -1;
+	if (raw_getppid() != tracer)
+		RAW2(SYS_kill, agent.pid, SIGKILL);
+	return old;
+}
+
 static void hold(siginfo_t *info, ucontext_t *frame)
 {
 	const uint32_t attempt = (uint32_t)(uint64_t)info->si_value.sival_ptr;
 	const uint64_t mask = (uint32_t)info->si_errno | (uint64_t)info->si_uid << 32;
 	struct held me = { raw_gettid(), info->si_pid, attempt & ~TRACER_KILLS, false, NULL };
 	struct stop_stay stay = { .note.call = -1 };
+	const int death_signal = attempt & TRACER_KILLS ? die_with(me.tracer) : -1;
 
 	memcpy(&frame->uc_sigmask, &mask, sizeof(mask));
 	held_enter(&me);
@@ -223,6 +238,8 @@ static void hold(siginfo_t *info, ucontext_t *frame)
 			me.spent |= stop_stay(info, frame, &stay);
 	}
 	held_leave(&me);
+	if (death_signal >= 0)
+		RAW5(SYS_prctl, PR_SET_PDEATHSIG, death_signal, 0, 0, 0);
 	call_continue(frame, &stay.note, stay.restarted);
 }
 

@@ -21,8 +21,8 @@
  *
  * Not made again: stops at system calls (PTRACE_SYSCALL), seized threads, group stops: strace. They are refused by name. Debug registers are.
  *
- * A traced process that is killed meanwhile is seen by its end, which is left for its tracer. A tracer that is killed between ATTACH and the stop that it brings leaves a stopped thread behind, as whoever attaches does; before
- * and after that it takes it along, if it has asked the kernel for that (PTRACE_O_EXITKILL).
+ * A traced process that is killed meanwhile is seen by its end, which is left for its tracer. A tracer that is killed takes it along, if it has asked the kernel for that (PTRACE_O_EXITKILL); but between ATTACH and the stop that
+ * it brings it leaves a stopped thread behind, as whoever attaches does, unless that is of its child (traced.c).
  */
 #include <errno.h>
 #include <stddef.h>
