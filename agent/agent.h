@@ -148,16 +148,11 @@ struct children {
 	uint32_t *living, living_room, living_count; /* there may be more than there is room for */
 	struct image_zombie *dead;		     /* not waited for yet */
 	uint32_t dead_room, dead_count;
-	bool look;		/* whether who lives is on its way out */
-	uint32_t leaving_count; /* that many are */
 };
 
 int children_list(struct children *ret); /* the rooms are the caller's. 0 or -errno */
 /* Children that have ended and were not waited for, in scratch memory: the number of them, or -errno. */
 int children_zombies(struct image_zombie **ret);
-
-/* Until our parent, and any child, that is on its way out has ended for us as well. */
-void children_settle(void);
 
 /* ---- wrap_child.c ---- */
 /* To the coordinator: children that have ended, waited for before, or among the @count of @dead. With the link's lock. 0 or -errno. */

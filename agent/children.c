@@ -8,13 +8,11 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "agent/scratch.h"
 
 #define ZOMBIES_FIRST 256u
-#define LEAVE_MS 10000 /* what takes longer is not waited for */
 
 enum state { GONE, LIVING, DEAD };
 
@@ -43,8 +41,6 @@ static void add(struct children *l, uint32_t pid)
 
 	if (s == LIVING && l->living_count++ < l->living_room)
 		l->living[l->living_count - 1] = pid;
-	if (s == LIVING && l->look && raw_process_is_ending((int)pid))
-		l->leaving_count++;
 	if (s == DEAD && l->dead_count++ < l->dead_room)
 		l->dead[l->dead_count - 1] = z;
 }
@@ -96,11 +92,11 @@ static int once(struct children *l)
 {
 	int r;
 
-	l->living_count = l->dead_count = l->leaving_count = 0;
+	l->living_count = l->dead_count = 0;
 	r = raw_dir_each("/proc/self/task", of_task, l);
 	if (r != -ENOENT)
 		return r;
-	l->living_count = l->dead_count = l->leaving_count = 0;
+	l->living_count = l->dead_count = 0;
 	return raw_dir_each("/proc", of_proc, l);
 }
 
@@ -116,39 +112,6 @@ int children_list(struct children *ret)
 			r = once(ret);
 	} while (r >= 0 && (ret->living_count != living || ret->dead_count != dead));
 	return r < 0 ? r : 0;
-}
-
-static bool may_adopt(void)
-{
-	int reaper = 0;
-
-	return RAW5(SYS_prctl, PR_GET_CHILD_SUBREAPER, &reaper, 0, 0, 0) == 0 && (reaper || raw_getpid() == 1);
-}
-
-/* Other children the coordinator has asked after (conduct_suspend.c). */
-static bool adopted_leaves(void)
-{
-	struct children l = { .look = true };
-
-	return children_list(&l) == 0 && l.leaving_count;
-}
-
-/*
- * Who leaves the job ends its connection in the midst of its way out (do_exit: the memory, the descriptors, then its children get another parent, and its own is told). If it holds much the kernel has long to free, that takes
- * its time; a moment later, or after a restart, all would be another for its kin than what they note now.
- */
-void children_settle(void)
-{
-	const struct timespec step = { 0, 1000000 };
-	const bool adopts = may_adopt();
-	int parent;
-
-	for (int i = 0; i < LEAVE_MS; i++) {
-		parent = raw_getppid();
-		if (!(adopts && adopted_leaves()) && !(parent && raw_process_is_ending(parent) && raw_getppid() == parent))
-			return;
-		RAW2(SYS_nanosleep, &step, NULL);
-	}
 }
 
 int children_zombies(struct image_zombie **ret)

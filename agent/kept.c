@@ -11,7 +11,6 @@
 static const struct kept {
 	void (*note)(void), (*restarted)(void), (*forked)(void);
 } kept[] = {
-	{ children_settle, NULL, NULL }, /* before others look */
 	{ limits_note, limits_restarted, NULL },
 	{ spent_note, spent_restarted, spent_forked },
 	{ parent_note, parent_restarted, parent_forked },

@@ -188,22 +188,24 @@ char raw_process_state(int pid)
 	return *state;
 }
 
-/* Of a process' number in /proc, or of a thread's below it. 1: it ends; -1: it does not; 0: there is none. */
-static int ending(const char *path)
+/* Of the thread with that stat: 1: it is on its way out; 0: it is through, or there is none; -1: it goes on. */
+static int thread_leaves(const char *path)
 {
-	char text[1024], *p;
+	char text[1024], *state, *p;
 	uint32_t flags = 0;
 
-	if (raw_read_file(path, text, sizeof(text)) < 0 || !(p = raw_process_field(text, 9)))
+	if (raw_read_file(path, text, sizeof(text)) < 0 || !(state = raw_process_field(text, 3)) || !(p = raw_process_field(text, 9)))
 		return 0;
 	for (; *p >= '0' && *p <= '9'; p++)
 		flags = flags * 10 + (uint32_t)(*p - '0');
-	return flags & PF_EXITING ? 1 : -1;
+	if (!(flags & PF_EXITING))
+		return -1;
+	return *state != 'Z' && *state != 'X';
 }
 
 struct threads_of {
 	int pid;
-	bool seen;
+	bool leaves;
 };
 
 static int thread_goes_on(const char *tid, void *arg)
@@ -213,8 +215,8 @@ static int thread_goes_on(const char *tid, void *arg)
 	int r;
 
 	fm_format(path, sizeof(path), "/proc/%d/task/%s/stat", t->pid, tid);
-	r = ending(path);
-	t->seen |= r == 1;
+	r = thread_leaves(path);
+	t->leaves |= r > 0;
 	return r < 0;
 }
 
@@ -223,11 +225,11 @@ bool raw_process_is_ending(int pid)
 	struct threads_of t = { .pid = pid };
 	char path[32];
 
-	fm_format(path, sizeof(path), "/proc/%d/stat", pid); /* of the first thread: nearly always that is all */
-	if (ending(path) <= 0)
+	fm_format(path, sizeof(path), "/proc/%d/stat", pid); /* its first thread's: nearly always that is all */
+	if (thread_leaves(path) < 0)
 		return false;
 	fm_format(path, sizeof(path), "/proc/%d/task", pid);
-	return raw_dir_each(path, thread_goes_on, &t) == 0 && t.seen;
+	return raw_dir_each(path, thread_goes_on, &t) == 0 && t.leaves;
 }
 
 uint32_t raw_process_inner(int pid)

@@ -125,7 +125,7 @@ dev_t raw_read_device(const char *path);
 /* What the kernel says that process @pid does: 'R', 'S', 'T' stopped, 't' held by a debugger, 'Z' ended, ..; 0: there is none. */
 char raw_process_state(int pid);
 
-/* All its threads are on their way out, from where none comes back (PF_EXITING), or have come to it: a moment later it has ended, or has already. No: there is none that we may look at. */
+/* Of its threads none goes on, and one is on its way out (PF_EXITING), from where none comes back: not a zombie yet. */
 bool raw_process_is_ending(int pid);
 
 /* Its number in its own pid namespace: the last of NSpid (Linux 4.1), before which it is @pid; 0: there is none. */

@@ -75,6 +75,9 @@ static void conduct_name_half_open(struct coordinator *c, char *text, size_t siz
 			 (int)k->sender);
 		return;
 	}
+	list_each(k, &c->conns, node)
+		if (k->tunnel && k->tunnel->joined && k->tunnel->synced != c->sync)
+			snprintf(text, size, "host %s, where a process is being created, or has ended and the kernel is still freeing what it held", k->tunnel->host);
 }
 
 void conduct_timeout(uv_timer_t *timer)

@@ -3,7 +3,7 @@
  * The end of SUSPEND: nobody may slip away. When all members have reported, a process can still be missing in two ways: it is being
  * created (then its connection is here, half-open, because the wrapper connects before it forks), or it was created behind our back, by
  * a call that is not wrapped or a program that cannot be preloaded (then its parent lists it as a child). The first one is waited for; the
- * second one is asked after until it has registered or ended, and refused by name when it does neither. Who was there and is lost has to be explained (conduct_lost.c). Last of all the relays of other hosts are asked
+ * second one is asked after until it has registered or ended, and refused by name when it does neither. Who has left is waited for until it is through (leaving.c). Who was there and is lost has to be explained (conduct_lost.c). Last of all the relays of other hosts are asked
  * whether they have everybody (relayed.c).
  */
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "base/sys.h"
 #include "coordinator/internal.h"
 
-/* How long a child may be unknown before it counts as one that is not under control: it may be between fork and main(). */
+/* How long a child may be unknown before it counts as one that is not under control (it may be between fork and main()), and what has left may take. */
 #define CONDUCT_FOREIGN_GRACE_NS 5000000000u
 
 /* A child of @m that is not a member, or 0. */
@@ -51,30 +51,41 @@ void conduct_ask_children(struct coordinator *c)
 			conduct_suspend_member(m);
 }
 
-/* 1 when SUSPEND can be closed: nobody is lost, no connection is half-open, every living child is a member. */
+static void conduct_unclosed(struct coordinator *c, struct member *parent, pid_t leaver)
+{
+	char name[128];
+
+	if (!parent) {
+		conduct_fail(c, -EBUSY, "process %d of the job has ended, and the kernel is still freeing what it held: take a checkpoint when it is gone", (int)leaver);
+		return;
+	}
+	member_name(parent, name, sizeof(name));
+	conduct_fail(c, -ENOTSUP, "process %u, a child of %s, is not under checkpoint control (statically linked, "
+		     "setuid, or started without LD_PRELOAD?): end it, or start it under fermata launch",
+		     conduct_foreign_child(parent), name);
+}
+
+/* 1 when SUSPEND can be closed: nobody is lost, no connection is half-open, every living child is a member, and whoever has left is gone. */
 bool conduct_suspend_closed(struct coordinator *c)
 {
 	struct member *parent;
-	char name[128];
+	pid_t leaver;
 
 	if (!accept_all(c) || c->half_open) {
 		c->foreign_since_ns = 0;
 		return false;
 	}
 	parent = conduct_foreign_parent(c);
-	if (!parent)
+	leaver = parent ? 0 : leaving_one(c);
+	if (!parent && !leaver)
 		return !c->missing && conduct_lost_none(c) && relayed_synced(c);
 	if (!c->foreign_since_ns) {
 		c->foreign_since_ns = raw_now_ns();
 		c->retries = 0;
 	}
-	if (raw_now_ns() - c->foreign_since_ns > conduct_foreign_grace(c)) {
-		member_name(parent, name, sizeof(name));
-		conduct_fail(c, -ENOTSUP, "process %u, a child of %s, is not under checkpoint control (statically linked, "
-			     "setuid, or started without LD_PRELOAD?): end it, or start it under fermata launch",
-			     conduct_foreign_child(parent), name);
-		return false;
-	}
-	uv_timer_start(&c->retry_timer, conduct_retry, 5u << (c->retries < 6 ? c->retries++ : 6), 0);
+	if (raw_now_ns() - c->foreign_since_ns > conduct_foreign_grace(c))
+		conduct_unclosed(c, parent, leaver);
+	else
+		uv_timer_start(&c->retry_timer, conduct_retry, 5u << (c->retries < 6 ? c->retries++ : 6), 0);
 	return false;
 }

@@ -68,6 +68,7 @@ void connection_close(struct conn *k)
 		tunnel_channel_set(k->relay, k->channel, NULL);
 		tunnel_send(k->relay, TUNNEL_CLOSE, k->channel, 0, NULL, 0);
 	}
+	leaving_note(k);
 	connection_become(k, CONN_CLOSED);
 	list_del(&k->node);
 	c->conn_count--;

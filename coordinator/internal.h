@@ -10,6 +10,7 @@
  *   store.c      the checkpoint directory   manifest.c manifest.json, written and read
  *   conduct_suspend.c  the end of SUSPEND   conduct_late.c  time-outs
  *   conduct_member.c   what members do   conduct_silent.c  members without an agent   conduct_lost.c  those that are lost
+ *   leaving.c          who has left and not ended yet
  *   directories.c      directories that a checkpoint holds, too
  *   tell.c       what the user is told without a command
  *   conduct_again.c    requests; an attempt that is refused for a moment only is followed by another
@@ -205,6 +206,8 @@ struct coordinator {
 	uv_timer_t phase_timer, retry_timer, interval_timer, leave_timer, progress_timer, look_timer;
 	uv_signal_t term, interrupt, child;
 	struct list let_run; /* let_run.c */
+	struct list leaving; /* leaving.c */
+	uint32_t leaving_count;
 	bool pruning, prune_again, interval_due;
 	struct directories *directories; /* or NULL */
 	unsigned int directories_left; /* that were abandoned, and are not over */
@@ -308,6 +311,11 @@ void relay_accepted(struct conn *k);
 void relay_forward(struct conn *k, const uint8_t *data, size_t len);
 void relay_closed(struct conn *k); /* a connection of this host, or the upstream */
 void relay_leave(struct coordinator *c);
+
+/* leaving.c */
+void leaving_note(struct conn *k); /* that has ended */
+pid_t leaving_one(struct coordinator *c); /* somebody who is still on the way out; 0: nobody */
+void leaving_end(struct coordinator *c);
 
 /* host.c */
 /* Index of coordinator.hosts, or -errno. */

@@ -24,6 +24,7 @@
 
 #define RELAY_CONNECT_S 20
 #define RELAY_WELCOME_MS 30000
+#define RELAY_LEAVING_MS 5
 #define RELAY_SILENCE_S 30 /* until the coordinator has said what it takes */
 
 static int relay_dial(const char *target)
@@ -152,12 +153,23 @@ static void relay_welcomed(struct coordinator *c, const uint8_t *data, uint32_t 
 	c->relay_ready = true;
 }
 
+static void relay_sync_again(uv_timer_t *timer);
+
 static void relay_answer_sync(struct coordinator *c)
 {
 	if (!c->sync || !accept_all(c) || !c->upstream)
 		return;
+	if (leaving_one(c)) {
+		uv_timer_start(&c->retry_timer, relay_sync_again, RELAY_LEAVING_MS, 0);
+		return;
+	}
 	tunnel_send(c->upstream, TUNNEL_SYNCED, 0, c->sync, NULL, 0);
 	c->sync = 0;
+}
+
+static void relay_sync_again(uv_timer_t *timer)
+{
+	relay_answer_sync(container_of(timer, struct coordinator, retry_timer));
 }
 
 static void relay_look(struct conn *k, uint32_t value)

@@ -154,6 +154,7 @@ static void run_init_loop(struct coordinator *c)
 	list_init(&c->members);
 	list_init(&c->losses);
 	list_init(&c->let_run);
+	list_init(&c->leaving);
 	uv_loop_init(&c->loop);
 	uv_timer_init(&c->loop, &c->phase_timer);
 	uv_timer_init(&c->loop, &c->retry_timer);
@@ -278,6 +279,7 @@ static void run_close(struct coordinator *c)
 		close(c->start_lock_fd);
 	host_free(c);
 	let_run_end(c);
+	leaving_end(c);
 	free(c->buckets);
 	free(c->expected);
 }
