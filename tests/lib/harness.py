@@ -61,6 +61,17 @@ def read_stat(pid):
     return int(rest[1]), rest[0], comm
 
 
+PF_EXITING = 4
+
+
+def is_exiting(pid, proc='/proc'):
+    """Its first thread is on its way out, or gone."""
+    try:
+        return int(Path(f'{proc}/{pid}/stat').read_text().rpartition(')')[2].split()[6]) & PF_EXITING
+    except OSError:
+        return True
+
+
 def has_threads(pid):
     """Its first thread has ended, others have not."""
     try:
