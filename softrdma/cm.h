@@ -245,8 +245,8 @@ int softrdma_cm_next(int fd);			     /* the first channel behind @fd, or -1 */
 uint32_t softrdma_cm_ids(void);			     /* how many ids this process's channels have. Nobody may be in another call */
 /* The process at the other end of a connection on this host; 0: it is on another, or not known. */
 uint32_t softrdma_cm_peer(int fd, uint32_t id);
-/* The device of an id, or of a group's; 0: it has none. */
-uint64_t softrdma_cm_guid(int fd, uint32_t handle);
+/* The device of an id, or of a group's (0: it has none), and its two ends' addresses as GIDs, 16 bytes each; zeros: it has none. */
+uint64_t softrdma_cm_ends(int fd, uint32_t handle, void *own, void *other);
 /*
  * From now on ids are of the kernel's RoCE devices, as sysfs has them below @root (/sys/class/infiniband), or of softrdma's (NULL, as at first). How many addresses
  * those have; 0: there are no such devices. Nobody may be in another call.

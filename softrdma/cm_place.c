@@ -182,7 +182,12 @@ int cm_place_is_kernel(void)
 
 /* ---- looking ---- */
 
-/* RoCE v2 goes before v1, and then who comes first. @gid NULL: any IPv4 address, else any. */
+static int is_link_local(const uint8_t gid[16])
+{
+	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
+}
+
+/* RoCE v2 goes before v1, then what leads further, as libfermata has it (plugins/verbs/verbs_gid.c), and then who comes first. @gid NULL: any. */
 static const struct entry *entry_find(const uint8_t *gid)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -194,7 +199,7 @@ static const struct entry *entry_find(const uint8_t *gid)
 
 		if (gid && memcmp(e->place.gid, gid, 16))
 			continue;
-		rank = 1 + e->place.v2 + (gid ? 0 : 2u * !memcmp(e->place.gid, mapped, sizeof(mapped)));
+		rank = 3u * e->place.v2 + (!memcmp(e->place.gid, mapped, sizeof(mapped)) ? 3 : is_link_local(e->place.gid) ? 1 : 2);
 		if (rank > best_rank) {
 			best = e;
 			best_rank = rank;
@@ -292,7 +297,7 @@ int cm_place_address(uint32_t nth, uint8_t address[16])
 	for (uint32_t i = 0; i < kernel.count; i++) {
 		const uint8_t *gid = kernel.entry[i].place.gid;
 
-		if ((gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80) || nth--)
+		if (is_link_local(gid) || nth--)
 			continue;
 		memcpy(address, gid, 16);
 		return 1;

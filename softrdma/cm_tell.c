@@ -5,6 +5,7 @@
  */
 #include "softrdma/cm.h"
 
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/sysmacros.h>
 
@@ -22,21 +23,26 @@ static uint32_t peer_of(const struct cm_id *id)
 	return cm_process->net && c.pid == raw_getpid() ? 0 : (uint32_t)c.pid;
 }
 
-EXPORT uint64_t softrdma_cm_guid(int fd, uint32_t handle)
+EXPORT uint64_t softrdma_cm_ends(int fd, uint32_t handle, void *own, void *other)
 {
 	struct cm_place p = { .guid = 0 };
 	struct cm_channel *ch;
 	struct cm_mcast *mc;
 	struct cm_id *id;
 
+	memset(own, 0, 16);
+	memset(other, 0, 16);
 	if (!cm_channel_is_own(fd))
 		return 0;
 	lock_acquire(&cm_lock);
 	ch = cm_channel_find(fd);
 	mc = ch ? cm_handle_find(handle, CM_KIND_MCAST) : NULL;
 	id = mc ? mc->id : ch ? cm_handle_find(handle, CM_KIND_ID) : NULL;
-	if (id && id->has_device)
+	if (id && id->has_device) {
 		cm_place_of(id, &p);
+		cm_address_gid(&id->src, own);
+		cm_address_gid(&id->dst, other);
+	}
 	lock_release(&cm_lock);
 	return p.guid;
 }

@@ -221,10 +221,46 @@ uint16_t verbs_lid_virtual(const union ibv_gid *in_subnet, uint16_t lid)
 	return name ? name->virtual_lid : lid;
 }
 
-void verbs_gid_virtual(union ibv_gid *gid)
+static int same_port(const struct port_name *a, const struct port_name *b)
 {
-	const struct port_name *name = port_find(verbs_real_ports, verbs_gid_address(gid));
+	return a->port == b->port && a->home == b->home;
+}
+
+/* Where there are LIDs no GID leads further than another. */
+static unsigned int gid_rank(const struct port_name *name, const union ibv_gid *as)
+{
+	if (!as || (name->virtual_lid && memcmp(&name->virtual_gid, as, sizeof(*as))))
+		return 1;
+	return memcmp(&name->virtual_gid, as, sizeof(*as)) ? verbs_gid_reach(&name->virtual_gid) : UINT8_MAX;
+}
+
+const struct port_name *verbs_gid_name(const union ibv_gid *gid, const union ibv_gid *as, const struct port_name *port)
+{
+	const struct port_name *best = NULL;
+	unsigned int rank, best_rank = 0;
+	struct entry *e;
+
+	table_each(e, verbs_real_ports, verbs_gid_address(gid)) {
+		const struct port_name *name = port_name_of(e);
+
+		rank = gid_rank(name, as);
+		if (rank <= best_rank || (port && !same_port(name, port)) || (best && rank < UINT8_MAX && !same_port(name, best)))
+			continue;
+		best = name;
+		best_rank = rank;
+	}
+	return best;
+}
+
+void verbs_gid_virtual_as(union ibv_gid *gid, const union ibv_gid *as)
+{
+	const struct port_name *name = verbs_gid_address(gid) ? verbs_gid_name(gid, as, NULL) : NULL;
 
 	if (name)
 		*gid = name->virtual_gid;
+}
+
+void verbs_gid_virtual(union ibv_gid *gid)
+{
+	verbs_gid_virtual_as(gid, NULL);
 }

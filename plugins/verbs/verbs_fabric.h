@@ -36,8 +36,10 @@ int verbs_gid_is_v2(const struct verbs_port *own, unsigned int index);
 void verbs_gid_places(struct verbs_port *own);
 /* Where the GID is in this life that the program has at @index; 0 if it has no such one. */
 unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int index);
-/* The other way round. */
-unsigned int verbs_gid_index_virtual(const struct verbs_port *own, unsigned int index);
+/* The other way round. Of several places that lead there, the one of GID @as, or else that which leads furthest. */
+unsigned int verbs_gid_index_virtual(const struct verbs_port *own, unsigned int index, const union ibv_gid *as);
+/* Of two GIDs of one port, which leads further: IPv4, IPv6, of the link. */
+unsigned int verbs_gid_reach(const union ibv_gid *gid);
 /* Where the program has that GID in its table, as one of RoCE v2 or not, if there are both; -1: nowhere. */
 int verbs_gid_index_of(const struct verbs_port *own, const union ibv_gid *gid, int v2);
 
@@ -62,8 +64,10 @@ uint16_t verbs_lid_virtual(const union ibv_gid *in_subnet, uint16_t lid); /* @in
  */
 void verbs_sender_virtual(const struct verbs_port *own, uint32_t *number, uint16_t *lid, union ibv_gid *gid);
 void verbs_gid_virtual(union ibv_gid *gid);
-/* The port of the queue pair that process @member has under that number, in the names that the program knows; @gid: as it is known now. 0: there is none. */
-int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, union ibv_gid *gid);
+/* One GID may be what several of the program's mean now: @as is which, or else the one of that port that leads furthest. */
+void verbs_gid_virtual_as(union ibv_gid *gid, const union ibv_gid *as);
+/* The port of the queue pair that process @member has under that number, in the names that the program knows; @gid: as it is known now, @as: as above. 0: there is none. */
+int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, union ibv_gid *gid, const union ibv_gid *as);
 /* 0: the address of nobody. */
 uint64_t verbs_gid_address(const union ibv_gid *gid);
 #define VERBS_NOBODY 0xfffffeu /* a queue pair number that no device gives */

@@ -138,20 +138,6 @@ void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, i
 	}
 }
 
-/* The name of that port under which @gid is known now, or NULL. */
-static const struct port_name *port_gid(const struct port_name *port, const union ibv_gid *gid)
-{
-	struct entry *e;
-
-	table_each(e, verbs_real_ports, verbs_gid_address(gid)) {
-		const struct port_name *name = port_name_of(e);
-
-		if (name->port == port->port && name->home == port->home)
-			return name;
-	}
-	return NULL;
-}
-
 /* Of the queue pairs that have the number now, is it the one of @e? It gets the names of its port. */
 static int sender_is(const struct entry *e, uint16_t *lid, union ibv_gid *gid)
 {
@@ -160,7 +146,7 @@ static int sender_is(const struct entry *e, uint16_t *lid, union ibv_gid *gid)
 	if (!home)
 		return 0;
 	if (gid)
-		name = port_gid(home, gid);
+		name = verbs_gid_name(gid, NULL, home);
 	if (gid ? !name : verbs_port_of(home->port, e->owner.member)->lid != *lid)
 		return 0;
 	if (gid)
@@ -185,7 +171,7 @@ void verbs_sender_virtual(const struct verbs_port *own, uint32_t *number, uint16
 		verbs_gid_virtual(gid);
 }
 
-int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, union ibv_gid *gid)
+int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, union ibv_gid *gid, const union ibv_gid *as)
 {
 	const struct port_name *home, *name;
 	struct entry *e;
@@ -194,7 +180,7 @@ int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, unio
 		if (!member || e->owner.member != member)
 			continue;
 		home = verbs_port_of(e->address, e->owner.member);
-		name = home ? port_gid(home, gid) : NULL;
+		name = home ? verbs_gid_name(gid, as, home) : NULL;
 		if (!name)
 			continue;
 		*gid = name->virtual_gid;

@@ -8,12 +8,24 @@
 
 #define FAMILIES 3u
 
-uint8_t verbs_gid_kind(const union ibv_gid *gid, uint32_t type)
+/* How far each family leads: of the link, IPv4, IPv6. */
+static const uint8_t reach[FAMILIES] = { 1, 3, 2 };
+
+static uint32_t family_of(const union ibv_gid *gid)
 {
 	static const uint8_t ipv4[12] = { [10] = 0xff, [11] = 0xff };
-	uint32_t family = gid->raw[0] == 0xfe && gid->raw[1] == 0x80 ? 0 : !memcmp(gid->raw, ipv4, sizeof(ipv4)) ? 1 : 2;
 
-	return (uint8_t)(1 + type % 80 * FAMILIES + family);
+	return gid->raw[0] == 0xfe && gid->raw[1] == 0x80 ? 0 : !memcmp(gid->raw, ipv4, sizeof(ipv4)) ? 1 : 2;
+}
+
+unsigned int verbs_gid_reach(const union ibv_gid *gid)
+{
+	return reach[family_of(gid)];
+}
+
+uint8_t verbs_gid_kind(const union ibv_gid *gid, uint32_t type)
+{
+	return (uint8_t)(1 + type % 80 * FAMILIES + family_of(gid));
 }
 
 uint32_t verbs_gid_type(const struct verbs_port *own, unsigned int index)
@@ -26,14 +38,12 @@ int verbs_gid_is_v2(const struct verbs_port *own, unsigned int index)
 	return own->virtual_kind[index] && verbs_gid_type(own, index) == IBV_GID_TYPE_ROCE_V2;
 }
 
-/* Where the port has none of the kind: what leads furthest, RoCE v2 over IPv4, IPv6, the link; then what comes first. */
+/* Where the port has none of the kind: what leads furthest, RoCE v2 before v1, over IPv4, IPv6, the link; then what comes first. */
 static unsigned int rank_of(uint8_t kind)
 {
-	static const uint8_t rank[FAMILIES] = { 2, 4, 3 };
+	unsigned int type = kind ? (kind - 1u) / FAMILIES : 0;
 
-	if (!kind)
-		return 0;
-	return (kind - 1) / FAMILIES == IBV_GID_TYPE_ROCE_V2 ? rank[(kind - 1) % FAMILIES] : 1;
+	return type == IBV_GID_TYPE_IB ? !!kind : type * FAMILIES + reach[(kind - 1u) % FAMILIES];
 }
 
 static unsigned int place_find(const struct verbs_port *own, unsigned int index, unsigned int best)
@@ -76,12 +86,20 @@ unsigned int verbs_gid_index_real(const struct verbs_port *own, unsigned int ind
 	return index < own->places && own->virtual_kind[index] ? own->real_place[index] : 0;
 }
 
-unsigned int verbs_gid_index_virtual(const struct verbs_port *own, unsigned int index)
+unsigned int verbs_gid_index_virtual(const struct verbs_port *own, unsigned int index, const union ibv_gid *as)
 {
-	for (unsigned int g = 0; g < own->places; g++)
-		if (own->virtual_kind[g] && own->real_place[g] == index)
-			return g;
-	return index;
+	unsigned int best = index, best_rank = 0, rank;
+
+	for (unsigned int g = 0; g < own->places; g++) {
+		if (!own->virtual_kind[g] || own->real_place[g] != index)
+			continue;
+		rank = rank_of(own->virtual_kind[g]) + (memcmp(&own->virtual_gid[g], as, sizeof(*as)) ? 0 : UINT8_MAX);
+		if (rank > best_rank) {
+			best = g;
+			best_rank = rank;
+		}
+	}
+	return best;
 }
 
 int verbs_gid_index_of(const struct verbs_port *own, const union ibv_gid *gid, int v2)

@@ -119,7 +119,7 @@
 	X(void, softrdma_cm_hold, (int held))                                                              \
 	X(int, softrdma_cm_lines, (int (*fn)(const void *own, const void *other, uint32_t said, uint32_t heard, const char *where, void *arg), void *arg)) \
 	X(int, softrdma_cm_host, (uint32_t nth, void *ret_address))                                        \
-	X(uint64_t, softrdma_cm_guid, (int fd, uint32_t handle))                                           \
+	X(uint64_t, softrdma_cm_ends, (int fd, uint32_t handle, void *own, void *other))                   \
 	X(uint32_t, softrdma_cm_peer, (int fd, uint32_t id))                                               \
 	X(int, softrdma_cm_here, (const void *address))                                                    \
 	X(long, softrdma_cm_save, (void *to, size_t room))                                                 \

@@ -104,6 +104,8 @@ static inline const struct port_name *port_name_of(const struct entry *e)
 
 /* The port that process @member (0: whoever) has under that name, or NULL. */
 const struct port_name *verbs_port_of(uint64_t address, uint32_t member);
+/* What @gid of this life is called, or NULL: verbs_gid_virtual_as; @as NULL: by the first of its names. @port: as one of that port's, or NULL. */
+const struct port_name *verbs_gid_name(const union ibv_gid *gid, const union ibv_gid *as, const struct port_name *port);
 /* Its port_name.device. */
 uint64_t verbs_device_of(uint64_t address, uint32_t member);
 

@@ -62,16 +62,16 @@ static void test_same_number(void **state)
 	for (int i = 0; i < 2; i++) {
 		gid = gid_of(9);
 		told = gid_of(host[i].last);
-		assert_int_equal(verbs_peer_virtual(NUMBER, host[i].member, &lid, &gid), 1);
+		assert_int_equal(verbs_peer_virtual(NUMBER, host[i].member, &lid, &gid, &told), 1);
 		assert_int_equal(lid, host[i].lid);
 		assert_memory_equal(&gid, &told, sizeof(gid));
 		assert_int_equal(verbs_qpn_real(NUMBER, lid, &member), 0x5000 + host[i].member);
 		assert_int_equal(member, host[i].member);
 	}
 	/* Of nobody, or of somebody who has none of that number, nothing is told. */
-	assert_int_equal(verbs_peer_virtual(NUMBER, 0, &lid, &gid), 0);
-	assert_int_equal(verbs_peer_virtual(NUMBER, 303, &lid, &gid), 0);
-	assert_int_equal(verbs_peer_virtual(NUMBER + 1, 101, &lid, &gid), 0);
+	assert_int_equal(verbs_peer_virtual(NUMBER, 0, &lid, &gid, &told), 0);
+	assert_int_equal(verbs_peer_virtual(NUMBER, 303, &lid, &gid, &told), 0);
+	assert_int_equal(verbs_peer_virtual(NUMBER + 1, 101, &lid, &gid, &told), 0);
 }
 
 /* The port of one old host is two now: a process of each says what its name means. */
@@ -251,7 +251,7 @@ static unsigned int place_of(struct verbs_port p, unsigned int index)
 static unsigned int known_at(struct verbs_port p, unsigned int index)
 {
 	verbs_gid_places(&p);
-	return verbs_gid_index_virtual(&p, index);
+	return verbs_gid_index_virtual(&p, index, &(union ibv_gid){ .raw = { 0 } });
 }
 
 /* The n-th GID of a kind means the n-th of it in this life, or the first; where there is none, it means what leads furthest. And back. */
@@ -273,9 +273,64 @@ static void test_kinds(void **state)
 	assert_int_equal(place_of((struct verbs_port){ .virtual_kind = { 7, 8 }, .real_kind = { 1, 1 } }, 1), 1);
 	assert_int_equal(known_at((struct verbs_port){ .virtual_kind = { 1 }, .real_kind = { 4, 7, 5, 8 } }, 3), 0);
 	for (unsigned int g = 0; g < 6; g++)
-		assert_int_equal(verbs_gid_index_virtual(&own, verbs_gid_index_real(&own, g)), g);
+		assert_int_equal(verbs_gid_index_virtual(&own, verbs_gid_index_real(&own, g), &own.virtual_gid[g]), g);
 	assert_int_equal(verbs_gid_index_real(&own, 6), 0);
 	assert_int_equal(verbs_gid_index_real(&own, VERBS_GIDS), 0);
+}
+
+static union ibv_gid gid_over(unsigned int family, uint8_t last)
+{
+	static const union ibv_gid begin[] = { { .raw = { 0xfe, 0x80, [8] = 2 } }, { .raw = { [10] = 0xff, [11] = 0xff, 10 } }, { .raw = { 0x20, 1 } } };
+	union ibv_gid gid = begin[family];
+
+	gid.raw[15] = last;
+	return gid;
+}
+
+/* RoCE ports with a GID of the link, an IPv6 one and two of IPv4 (the last two once more as RoCE v2), all of which are one now. Each end of a connection is told the one of its address. */
+static void test_one_of_many(void **state)
+{
+	static const struct { uint8_t family, last, kind; } table[] = { { 0, 1, 7 }, { 2, 2, 9 }, { 1, 3, 5 }, { 1, 4, 5 }, { 1, 3, 8 }, { 1, 4, 8 } };
+	struct verbs_port own = { .real_kind = { 1 } };
+	const union ibv_gid now = gid_of(9), none = { .raw = { 0 } }, elsewhere = gid_over(1, 77), best = gid_over(1, 3);
+	struct port_name name = { .lid = 9, .gid = now, .port = 1, .home = 9 };
+	union ibv_gid gid;
+	uint16_t lid;
+
+	fake_host_init(1);
+	for (uint8_t g = 0; g < ARRAY_SIZE(table); g++) {
+		own.virtual_gid[g] = name.virtual_gid = gid_over(table[g].family, table[g].last);
+		own.virtual_kind[g] = table[g].kind;
+		name.address = verbs_gid_address(&name.virtual_gid);
+		name.port = g ? name.port : name.address;
+		assert_int_equal(fermata_job_publish(NAME_PORT, sizeof(NAME_PORT), &name, sizeof(name)), 0);
+	}
+	publish_qp(101, 0x5000, name.port);
+	name.address = name.port = verbs_gid_address(&elsewhere); /* another one's, which is here now, too */
+	name.virtual_gid = elsewhere;
+	assert_int_equal(fermata_job_publish(NAME_PORT, sizeof(NAME_PORT), &name, sizeof(name)), 0);
+	learn();
+	verbs_gid_places(&own);
+	for (unsigned int g = 0; g < ARRAY_SIZE(table); g++) {
+		assert_int_equal(verbs_gid_index_virtual(&own, 0, &own.virtual_gid[g]), g == 2 || g == 3 ? g + 2 : g);
+		gid = now;
+		verbs_gid_virtual_as(&gid, &own.virtual_gid[g]);
+		assert_memory_equal(&gid, &own.virtual_gid[g], sizeof(gid));
+		gid = now;
+		assert_int_equal(verbs_peer_virtual(NUMBER, 101, &lid, &gid, &own.virtual_gid[g]), 1);
+		assert_memory_equal(&gid, &own.virtual_gid[g], sizeof(gid));
+	}
+	/* an address that is none of its port's, the loopback's, say */
+	assert_int_equal(verbs_gid_index_virtual(&own, 0, &none), 4);
+	gid = now;
+	verbs_gid_virtual_as(&gid, &none);
+	assert_memory_equal(&gid, &best, sizeof(gid));
+	gid = now;
+	assert_int_equal(verbs_peer_virtual(NUMBER, 101, &lid, &gid, &elsewhere), 1);
+	assert_memory_equal(&gid, &best, sizeof(gid));
+	gid = now;
+	verbs_gid_virtual_as(&gid, &elsewhere);
+	assert_memory_equal(&gid, &elsewhere, sizeof(gid));
 }
 
 static void publish_gid(uint8_t host, uint8_t index, uint64_t device)
@@ -330,7 +385,7 @@ static void test_same_number_of_many(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number), cmocka_unit_test(test_one_name), cmocka_unit_test(test_subnets), cmocka_unit_test(test_paths), cmocka_unit_test(test_kinds),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number), cmocka_unit_test(test_one_name), cmocka_unit_test(test_subnets), cmocka_unit_test(test_paths), cmocka_unit_test(test_kinds), cmocka_unit_test(test_one_of_many),
 					     cmocka_unit_test(test_same_number_of_many), cmocka_unit_test(test_keys_of_devices), cmocka_unit_test(test_keys_of_many) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
