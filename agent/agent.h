@@ -280,6 +280,7 @@ long wrap_timer_syscall(long nr, const long *args);
 /* ---- wrap_prctl.c ---- */
 long wrap_prctl_syscall(long nr, const long *args);   /* SYS_prctl, SYS_seccomp */
 long wrap_confine_syscall(long nr, const long *args); /* SYS_unshare, SYS_setns, SYS_landlock_restrict_self */
+long wrap_keys_syscall(long nr, const long *args);    /* SYS_keyctl, SYS_add_key, SYS_request_key */
 
 /* ---- wrap_map.c ---- */
 long wrap_map_syscall(long nr, const long *args); /* SYS_mmap, SYS_munmap, SYS_madvise, SYS_mbind */

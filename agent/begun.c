@@ -6,7 +6,7 @@
  * without would have more rights than it had given up. And they may refuse what a checkpoint calls, or end who calls it. So such a process is not even stopped: wrappers of prctl and
  * syscall note when one is made, and tell the coordinator that the process ends without a word from now on, or does not where none came of it; the kernel's count tells of those that came over an exec, or were made past libc by the first thread.
  *
- * The same is true of what else a process has confined itself to: Landlock, securebits, dispatch of its system calls, which the kernel does not tell of, so that the wrappers note them; and
+ * The same is true of what else a process has confined itself to, or keeps in the kernel: Landlock, securebits, dispatch of its system calls, keyrings, which the kernel does not tell of, so that the wrappers note them; and
  * namespaces and a root directory of its own, which it does tell of for the first thread, and in general wants rights to make again.
  *
  * And of users and groups, which only root may give back, and which a program of root's has as a rule given up for good.
@@ -29,12 +29,12 @@ void begun_init(void)
 		begun_note(&begun);
 		begun.time_s = 0; /* not known: nothing is older */
 	}
-	begun.unseen &= ~(uint64_t)BEGUN_DISPATCH; /* of what has become this program */
+	begun.unseen &= ~(uint64_t)BEGUN_PROGRAMS; /* of what has become this one */
 }
 
 void begun_forked(void)
 {
-	begun.unseen &= ~(uint64_t)BEGUN_DISPATCH; /* the kernel keeps it from the child */
+	begun.unseen &= ~(uint64_t)BEGUN_PROGRAMS;
 }
 
 void begun_restarted(void)
@@ -100,6 +100,8 @@ int begun_refuse(void)
 		return refuse("securebits of its own (prctl)");
 	if (unseen & BEGUN_DISPATCH)
 		return refuse("a dispatch of its system calls (PR_SET_SYSCALL_USER_DISPATCH)");
+	if (unseen & (BEGUN_KEYS | BEGUN_SESSION_KEYRING))
+		return refuse(unseen & BEGUN_KEYS ? "keys of its own, or of a thread's (keyctl)" : "a session keyring of its own (keyctl)");
 	if (unseen & BEGUN_NAMESPACE || begun_places(process) != begun.places)
 		return refuse("a namespace or a root directory of its own (unshare, setns, chroot)");
 	fm_format(status, sizeof(status), "%s/status", process); /* last: who has confined itself may not be able to read it */

@@ -59,6 +59,7 @@ static void record_self(struct stop_thread *t, ucontext_t *frame)
 	RAW5(SYS_prctl, PR_GET_NAME, r->comm, 0, 0, 0);
 	RAW5(SYS_prctl, PR_GET_PDEATHSIG, &r->death_signal, 0, 0, 0);
 	r->timer_slack_ns = (uint64_t)RAW5(SYS_prctl, PR_GET_TIMERSLACK, 0, 0, 0, 0);
+	r->machine_check = (uint32_t)(1 + RAW5(SYS_prctl, PR_MCE_KILL_GET, 0, 0, 0, 0));
 	r->personality = (uint32_t)RAW1(SYS_personality, PERSONALITY_ASK);
 	if (RAW5(SYS_get_mempolicy, &r->memory_policy, r->memory_nodes, 8 * sizeof(r->memory_nodes), 0, 0))
 		r->memory_policy = 0; /* a kernel without it, or a container that refuses it */

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a program confines itself with is noted (begun.c): prctl, what libseccomp calls through libc's syscall(), namespaces, Landlock (for which libc has no function). A filter of system calls
+ * What a program confines itself with is noted (begun.c): prctl, what libseccomp calls through libc's syscall(), namespaces, Landlock and keyrings (for which libc has no function). A filter of system calls
  * is noted before it is there, all else when it is. No state.
  */
 #include <errno.h>
+#include <linux/keyctl.h>
 #include <linux/seccomp.h>
 #include <stdarg.h>
+#include <string.h>
 #include <sys/prctl.h>
 
 #include "agent/agent.h"
 #include "agent/wrap.h"
 #include "base/begun.h"
-
 
 static bool makes_filter(long nr, const long *a)
 {
@@ -52,6 +53,46 @@ long wrap_confine_syscall(long nr, const long *a)
 		begun_mark(BEGUN_LANDLOCK);
 	else if (!r && (nr == SYS_setns || a[0] & (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWTIME)))
 		begun_mark(BEGUN_NAMESPACE);
+	return r;
+}
+
+#define KEYS_LOOKED_AT 16
+
+/* Where Kerberos keeps its tickets there is a link to the user's persistent keyring (persistent-keyring(7)), which it gets again by itself. */
+static bool is_persistent(int32_t key)
+{
+	char text[256] = ""; /* TYPE;UID;GID;RIGHTS;NAME */
+
+	RAW4(SYS_keyctl, KEYCTL_DESCRIBE, key, text, sizeof(text) - 1);
+	return !strncmp(text, "keyring;", 8) && strstr(text, ";_persistent.");
+}
+
+/* Of the calling thread, or its process. */
+static bool has_keys(int which)
+{
+	long ring = RAW3(SYS_keyctl, KEYCTL_GET_KEYRING_ID, which, 0 /* do not make it */), n;
+	int32_t keys[KEYS_LOOKED_AT];
+
+	if (ring <= 0)
+		return false;
+	n = RAW4(SYS_keyctl, KEYCTL_READ, ring, keys, sizeof(keys)); /* bytes, of all of them */
+	for (size_t i = 0; n > 0 && i < (size_t)n / sizeof(*keys); i++)
+		if (i == KEYS_LOOKED_AT || !is_persistent(keys[i]))
+			return true;
+	return n < 0;
+}
+
+/* Many a command makes the keyring that it names. */
+long wrap_keys_syscall(long nr, const long *a)
+{
+	long r = real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	int saved = errno;
+
+	if (has_keys(KEY_SPEC_THREAD_KEYRING) || has_keys(KEY_SPEC_PROCESS_KEYRING))
+		begun_mark(BEGUN_KEYS);
+	if (r > 0 && nr == SYS_keyctl && a[0] == KEYCTL_JOIN_SESSION_KEYRING)
+		begun_mark(BEGUN_SESSION_KEYRING);
+	errno = saved;
 	return r;
 }
 

@@ -132,6 +132,8 @@ EXPORT long syscall(long nr, ...)
 		return wrap_prctl_syscall(nr, a);
 	if (unlikely(nr == SYS_unshare || nr == SYS_setns || nr == SYS_landlock_restrict_self))
 		return wrap_confine_syscall(nr, a);
+	if (unlikely(nr == SYS_keyctl || nr == SYS_add_key || nr == SYS_request_key))
+		return wrap_keys_syscall(nr, a);
 	if (unlikely(nr == SYS_mmap || nr == SYS_munmap || nr == SYS_madvise || nr == SYS_mbind))
 		return wrap_map_syscall(nr, a);
 	if (unlikely(nr == SYS_io_uring_setup || nr == SYS_io_setup))

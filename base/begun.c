@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -16,6 +17,11 @@
 #include "base/sys.h"
 
 #define LINE_MAX_LENGTH 64u /* of a line with one number */
+#define IO_PROCESS 1	    /* IOPRIO_WHO_PROCESS: a thread */
+#define IO_CLASS_SHIFT 13
+#ifndef SCHED_DEADLINE
+#define SCHED_DEADLINE 6
+#endif
 
 static uint64_t hash(uint64_t h, uint64_t n)
 {
@@ -44,6 +50,31 @@ int begun_nice(uint32_t tid)
 	long r = RAW2(SYS_getpriority, PRIO_PROCESS, tid);
 
 	return r < 0 ? 0 : (int)(20 - r);
+}
+
+/* Kernels since 5.20 answer what comes of the nice value where nothing was set (__get_task_ioprio), others 0 or the middle of no class. */
+uint32_t begun_io(uint32_t tid, const struct begun_attributes *a)
+{
+	enum { NONE, REALTIME, BEST_EFFORT, IDLE };
+	const uint32_t level = (uint32_t)(begun_nice(tid) + 20) / 5;
+	const bool realtime = a->policy == SCHED_FIFO || a->policy == SCHED_RR || a->policy == SCHED_DEADLINE;
+	const uint32_t class = a->policy == SCHED_IDLE ? IDLE : realtime ? REALTIME : BEST_EFFORT;
+	long r = RAW2(SYS_ioprio_get, IO_PROCESS, tid);
+
+	return r < 0 || r >> IO_CLASS_SHIFT == NONE || r == (long)(class << IO_CLASS_SHIFT | level) ? 0 : (uint32_t)r;
+}
+
+/* By a thread that lives: the first one may have ended. */
+int begun_oom(void)
+{
+	char text[32];
+	int v = 0;
+
+	if (raw_read_file("/proc/thread-self/oom_score_adj", text, sizeof(text)) <= 0)
+		return 0;
+	for (const char *p = text + (text[0] == '-'); *p >= '0' && *p <= '9'; p++)
+		v = v * 10 + *p - '0';
+	return text[0] == '-' ? -v : v;
 }
 
 static uint64_t number_behind(const char *text, const char *name)
@@ -188,19 +219,20 @@ void begun_note(struct begun *ret)
 	RAW4(SYS_sched_getattr, 0, &a, sizeof(a), 0);
 	*ret = (struct begun){ begun_cpus(mask, n > 0 ? (size_t)n : 0), begun_scheduling(&a), begun_nice(0), begun_filters("/proc/thread-self/status"),
 				begun_places("/proc/thread-self"), 0, seconds(CLOCK_REALTIME), seconds(CLOCK_BOOTTIME), unless_own(RAW1(SYS_getpgid, 0)), unless_own(RAW1(SYS_getsid, 0)),
-				begun_rights("/proc/thread-self/status") };
+				begun_rights("/proc/thread-self/status"), begun_io(0, &a), begun_oom() };
 }
 
 void begun_entry(char *entry, uint64_t where, const struct begun *b)
 {
-	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)where, (unsigned long)b->cpus,
+	fm_format(entry, BEGUN_ENTRY, BEGUN_VARIABLE "%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx:%016lx", (unsigned long)where, (unsigned long)b->cpus,
 		  (unsigned long)b->scheduling, (unsigned long)b->nice, (unsigned long)b->filters, (unsigned long)b->places, (unsigned long)b->unseen, (unsigned long)b->time_s,
-		  (unsigned long)b->uptime_s, (unsigned long)b->pgid << 32 | b->sid, (unsigned long)b->rights);
+		  (unsigned long)b->uptime_s, (unsigned long)b->pgid << 32 | b->sid, (unsigned long)b->rights, (unsigned long)b->io,
+		  (unsigned long)b->oom_score_adj);
 }
 
 int begun_take(const char *value, uint64_t where, struct begun *ret)
 {
-	uint64_t n[11];
+	uint64_t n[13];
 
 	for (size_t i = 0; i < ARRAY_SIZE(n); i++)
 		if (!value || !(value = host_id_digits(value, &n[i])) || *value != (i < ARRAY_SIZE(n) - 1 ? ':' : 0))
@@ -209,6 +241,6 @@ int begun_take(const char *value, uint64_t where, struct begun *ret)
 			value++;
 	if (n[0] != where)
 		return -EINVAL;
-	*ret = (struct begun){ n[1], n[2], (int64_t)n[3], n[4], n[5], n[6], (int64_t)n[7], (int64_t)n[8], (uint32_t)(n[9] >> 32), (uint32_t)n[9], n[10] };
+	*ret = (struct begun){ n[1], n[2], (int64_t)n[3], n[4], n[5], n[6], (int64_t)n[7], (int64_t)n[8], (uint32_t)(n[9] >> 32), (uint32_t)n[9], n[10], n[11], (int64_t)n[12] };
 	return 0;
 }

@@ -28,6 +28,7 @@ static const struct use {
 	{ "seccomp_load", "seccomp filter", "a checkpoint is refused, and names it, once the program has made one", "switch its sandbox off, if it can", false },
 	{ "unshare", "namespace", "a checkpoint is refused, and names it, once the program has one of its own", "begin the job in it", true },
 	{ "setns", "namespace", "a checkpoint is refused, and names it, once the program has one of its own", "begin the job in it", true },
+	{ "keyctl_*", "keyring", "a checkpoint is refused, and names it, once the program has keys of its own, or another session keyring", "keep keys elsewhere", true },
 	{ "dlmopen", "dlmopen", "fermata does not see the calls of what is loaded so: its RDMA devices and threads are not held", NULL, false },
 	{ "mlx5dv_*", "direct verbs of mlx5", "they are told that the device is not theirs: plain verbs have to do", NULL, false },
 	{ "mlx4dv_*", "direct verbs of mlx4", "they are told that the device is not theirs: plain verbs have to do", NULL, false },

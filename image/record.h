@@ -99,7 +99,8 @@ struct image_thread {
 	uint64_t timer_slack_ns; /* 0: not known */
 	uint32_t death_signal; /* when its parent ends (PR_SET_PDEATHSIG); 0: none */
 	uint32_t personality;
-	uint32_t memory_policy, reserved2; /* MPOL_* and its flags: where its new pages come from */
+	uint32_t memory_policy; /* MPOL_* and its flags: where its new pages come from */
+	uint32_t machine_check; /* 1 + PR_MCE_KILL_*: whether it is told of broken memory early; 0: not known */
 	uint8_t memory_nodes[128]; /* of that: bit N of byte N / 8 */
 };
 

@@ -70,6 +70,8 @@ static void set_heritable(struct restorer *r, const struct image_thread *t)
 	RAW1(SYS_personality, t->personality);
 	if (t->timer_slack_ns)
 		RAW5(SYS_prctl, PR_SET_TIMERSLACK, t->timer_slack_ns, 0, 0, 0);
+	if (t->machine_check)
+		RAW5(SYS_prctl, PR_MCE_KILL, PR_MCE_KILL_SET, t->machine_check - 1, 0, 0);
 	set_memory_policy(r, t);
 }
 

@@ -41,6 +41,19 @@ static int refuse_path(const struct fermata_desc *d, const char *path)
 			    d->fd, d->link);
 }
 
+/* The kernel tells of them by the owner alone, which a directory has for nothing else (fs/notify/dnotify). */
+static int refuse_notes(const struct fermata_desc *d)
+{
+	struct {
+		int type, pid;
+	} owner = { 0 };
+
+	if (!S_ISDIR(d->st.st_mode) || d->status & O_PATH || raw_fcntl(d->fd, F_GETOWN_EX, (long)&owner) || !owner.pid)
+		return 0;
+	return fermata_fail(-EOPNOTSUPP, "fd %d: changes in %s are told of by signal (F_NOTIFY), which is not supported: have the program use inotify, or close it before the checkpoint",
+			    d->fd, d->link);
+}
+
 static int file_fd_claim(struct fermata_desc *d)
 {
 	char path[FILE_PATH_MAX];
@@ -57,6 +70,9 @@ static int file_fd_claim(struct fermata_desc *d)
 				    d->link);
 	if (S_ISREG(d->st.st_mode) && (n = file_lock_note(d)))
 		return (int)n;
+	r = refuse_notes(d);
+	if (r)
+		return r;
 	if (!d->st.st_nlink)
 		return file_deleted_claim(d);
 	n = open_path(d->fd, &d->st, path, sizeof(path));

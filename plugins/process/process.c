@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Flags that the kernel keeps for a process as a whole and tells of: whether orphans of its descendants come to it, which barriers of memory it has registered for, whether it has huge and
- * merged pages, what a core of it is to contain, whether it may use AMX, or have memory that was once written executed. All of them can be asked for and set by any of its threads. Owns what there is to be said, from RECREATE to the end of the restart.
+ * merged pages, what a core of it is to contain, how soon it is killed where memory runs out (oom_score_adj), whether it may use AMX, or have memory that was once written executed. All of them can be asked for and set by any of its threads. Owns what there is to be said, from RECREATE to the end of the restart.
  *
  * What a thread has for itself is in its image_thread (restorer/thread.c), how it is scheduled the schedule plugin's matter. When it was begun: process_began.c. What is not kept: doc/restart.md.
  */
@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/begun.h"
 #include "base/log.h"
 #include "base/macro.h"
 #include "base/sys.h"
@@ -33,8 +34,10 @@
 #define ARCH_REQ_XCOMP_PERM 0x1023
 #define STATES_ASKED_FOR (1ull << 18) /* the tiles of AMX; all others are everybody's */
 #define CORE_FILTER "coredump_filter"
+#define OOM "oom_score_adj"
+#define OOM_ZERO 1001
 
-enum { MERGE, CORE, EXECUTE, KINDS };
+enum { MERGE, CORE, EXECUTE, MEMORY, KINDS };
 
 static int refused[KINDS]; /* -errno */
 static uint32_t huge_disable;	   /* to be set when advice for memory is given: the restorer has left it at 1 */
@@ -67,9 +70,9 @@ static uint32_t registered(void)
 }
 
 /* By a thread that lives: the first one may have ended, and has no memory then. */
-static void core_filter_path(char path[48])
+static void own_file(char path[48], const char *name)
 {
-	fm_format(path, 48, "/proc/%d/" CORE_FILTER, raw_gettid());
+	fm_format(path, 48, "/proc/%d/%s", raw_gettid(), name);
 }
 
 static uint32_t read_core_filter(void)
@@ -77,12 +80,19 @@ static uint32_t read_core_filter(void)
 	char path[48], text[32];
 	uint32_t v = 0;
 
-	core_filter_path(path);
+	own_file(path, CORE_FILTER);
 	if (raw_read_file(path, text, sizeof(text)) <= 0)
 		return UINT32_MAX;
 	for (const char *p = text; (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'f'); p++)
 		v = v << 4 | (uint32_t)(*p <= '9' ? *p - '0' : *p - 'a' + 10);
 	return v;
+}
+
+static uint32_t read_oom(void)
+{
+	int v = begun_oom();
+
+	return v == fermata_begun()->oom_score_adj ? 0 : (uint32_t)(v + OOM_ZERO);
 }
 
 /* What no restart could give back: the segments of modify_ldt, and a shadow stack, which would have to hold what only the processor writes to it. */
@@ -99,7 +109,7 @@ static int quiesce(void)
 
 static int dump(struct fermata_sink *sink)
 {
-	struct process_record p = { .version = PROCESS_RECORD_VERSION, .barriers = registered(), .core_filter = read_core_filter(), .began = process_began() };
+	struct process_record p = { .version = PROCESS_RECORD_VERSION, .barriers = registered(), .core_filter = read_core_filter(), .oom = read_oom(), .began = process_began() };
 	long huge = RAW5(SYS_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0), merge = RAW5(SYS_prctl, PR_GET_MEMORY_MERGE, 0, 0, 0, 0), mdwe = RAW5(SYS_prctl, PR_GET_MDWE, 0, 0, 0, 0);
 
 	RAW5(SYS_prctl, PR_GET_CHILD_SUBREAPER, &p.subreaper, 0, 0, 0);
@@ -111,16 +121,16 @@ static int dump(struct fermata_sink *sink)
 	return fermata_sink_write(sink, &p, sizeof(p));
 }
 
-static long write_core_filter(uint32_t filter)
+static long write_own(const char *name, const char *format, uint32_t value)
 {
 	char path[48], text[16];
 	long r, fd;
 
-	core_filter_path(path);
+	own_file(path, name);
 	fd = raw_open(path, O_WRONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return fd;
-	fm_format(text, sizeof(text), "0x%x", filter);
+	fm_format(text, sizeof(text), format, value);
 	r = raw_write((int)fd, text, strlen(text));
 	raw_close((int)fd);
 	return r < 0 ? r : 0;
@@ -154,7 +164,7 @@ static void set_or_note(int which, long err)
 static void restarted(void)
 {
 	static const char *const what[] = { [MERGE] = "merged pages (PR_SET_MEMORY_MERGE)", [CORE] = CORE_FILTER,
-					    [EXECUTE] = "memory that is not to be executed once it was written (PR_SET_MDWE)" };
+					    [EXECUTE] = "memory that is not to be executed once it was written (PR_SET_MDWE)", [MEMORY] = OOM };
 
 	if (write_xor_execute)
 		set_or_note(EXECUTE, RAW5(SYS_prctl, PR_SET_MDWE, write_xor_execute, 0, 0, 0));
@@ -186,7 +196,9 @@ static int recreate(const void *record, size_t len)
 	if (p->merge)
 		set_or_note(MERGE, RAW5(SYS_prctl, PR_SET_MEMORY_MERGE, 1, 0, 0, 0));
 	if (p->core_filter != UINT32_MAX && p->core_filter != read_core_filter())
-		set_or_note(CORE, write_core_filter(p->core_filter));
+		set_or_note(CORE, write_own(CORE_FILTER, "0x%x", p->core_filter));
+	if (p->oom && (int)p->oom - OOM_ZERO != begun_oom())
+		set_or_note(MEMORY, write_own(OOM, "%d", p->oom - OOM_ZERO));
 	write_xor_execute = p->write_xor_execute;
 	r = set_barriers(p->barriers);
 	if (!r)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Where and how threads run: processors, policy and priority, nice value. This file is the plugin and its part of a checkpoint. A thread that has what the job was begun with
+ * Where and how threads run: processors, policy and priority, nice value, I/O priority. This file is the plugin and its part of a checkpoint. A thread that has what the job was begun with
  * (base/begun.h) is not recorded: it will have what `fermata restart` was begun with. No state.
  *
  * The kernel keeps all of this for each thread and lets any thread of the user ask for it, so the threads need not do it themselves. Where a container refuses to tell, it is taken for what
  * the job was begun with. The agent's own threads are not told apart: at a restart nobody has their numbers.
  *
- * Not kept: I/O priority, utilization clamps, autogroup, control group.
+ * Not kept: utilization clamps, autogroup, control group.
  */
 #include "plugins/schedule/schedule.h"
 
@@ -40,7 +40,8 @@ static struct schedule_thread look(uint32_t tid, uint8_t mask[BEGUN_CPUS_MAX])
 	if (RAW4(SYS_sched_getattr, tid, &a, sizeof(a), 0))
 		return t;
 	t.nice = begun_nice(tid);
-	t.flags |= (begun_scheduling(&a) != b->scheduling ? SCHEDULE_CLASS : 0) | (t.nice != b->nice ? SCHEDULE_NICE : 0);
+	t.io = begun_io(tid, &a);
+	t.flags |= (begun_scheduling(&a) != b->scheduling ? SCHEDULE_CLASS : 0) | (t.nice != b->nice ? SCHEDULE_NICE : 0) | (t.io != b->io ? SCHEDULE_IO : 0);
 	t.policy = a.policy;
 	t.priority = a.priority;
 	t.reset_on_fork = a.flags & 1;

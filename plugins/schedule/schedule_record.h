@@ -20,6 +20,7 @@ enum {
 	SCHEDULE_CPUS = 1,
 	SCHEDULE_CLASS = 2, /* policy, priority, and what belongs to these */
 	SCHEDULE_NICE = 4,
+	SCHEDULE_IO = 8,
 };
 
 struct schedule_thread {
@@ -29,7 +30,8 @@ struct schedule_thread {
 	uint32_t priority;
 	uint32_t reset_on_fork;
 	uint64_t runtime, deadline, period; /* SCHED_DEADLINE */
-	uint32_t cpus_length, reserved; /* bytes of the set, which follow: a multiple of 8; bit N of byte N / 8 */
+	uint32_t cpus_length; /* bytes of the set, which follow: a multiple of 8; bit N of byte N / 8 */
+	uint32_t io; /* priority, as ioprio_set(2) takes it */
 };
 _Static_assert(sizeof(struct schedule_record) == 8, "schedule_record");
 _Static_assert(sizeof(struct schedule_thread) == 56, "schedule_record");

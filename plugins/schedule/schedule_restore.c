@@ -20,7 +20,9 @@ struct restoring {
 	size_t here_length;
 };
 
-enum { CPUS, CLASS, NICE, KINDS };
+#define IO_THREAD 1 /* IOPRIO_WHO_PROCESS */
+
+enum { CPUS, CLASS, NICE, IO, KINDS };
 
 static struct note {
 	uint32_t tid; /* 0: nothing */
@@ -75,6 +77,12 @@ static void set_nice(const struct schedule_thread *t)
 		note(NICE, t->tid, "is not allowed here (ulimit -e): it is that of this restart");
 }
 
+static void set_io(const struct schedule_thread *t)
+{
+	if (RAW3(SYS_ioprio_set, IO_THREAD, t->tid, t->io))
+		note(IO, t->tid, "is not allowed here: it is that of this restart");
+}
+
 static int damaged(void)
 {
 	return fermata_fail(-EBADMSG, "the record of how threads are scheduled is damaged or of another version");
@@ -86,6 +94,8 @@ static void set_thread(const struct restoring *s, const struct schedule_thread *
 		set_class(t);
 	if (t->flags & SCHEDULE_NICE)
 		set_nice(t);
+	if (t->flags & SCHEDULE_IO)
+		set_io(t);
 	if (t->flags & SCHEDULE_CPUS)
 		set_cpus(s, t, (const uint8_t *)(t + 1));
 }
@@ -114,7 +124,7 @@ int schedule_restore(const void *record, size_t len)
 
 void schedule_restarted(void)
 {
-	static const char *const what[KINDS] = { "the processors", "the scheduling policy", "the nice value" };
+	static const char *const what[KINDS] = { "the processors", "the scheduling policy", "the nice value", "the I/O priority" };
 
 	for (int kind = 0; kind < KINDS; kind++)
 		if (notes[kind].tid)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What a process and a thread have set for themselves by prctl and its like: orphans come to it, it is told of its parent's end, barriers of memory, huge pages, what a core contains; timer
- * slack, personality and memory policy of one thread and not of the other.
+ * slack, personality, memory policy, news of broken memory of one thread and not of the other; how soon the process is killed where memory runs out.
  */
 #include "feature.h"
 
+#include <linux/keyctl.h>
 #include <linux/membarrier.h>
 #include <linux/mempolicy.h>
 #include <pthread.h>
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 
 #define FILTER "/proc/self/coredump_filter"
+#define OOM "/proc/self/oom_score_adj"
 #define SLACK 123456
 #ifndef PR_SET_MDWE /* Linux 6.3 */
 #define PR_SET_MDWE 65
@@ -23,7 +25,7 @@
 
 static volatile int stop;
 static pthread_barrier_t started;
-static int has_policy, has_mdwe, own_personality, slack, death_signal; /* the last two: as it was begun */
+static int has_policy, has_mdwe, own_personality, oom, slack, death_signal; /* the last two: as it was begun */
 static volatile sig_atomic_t told;
 
 static long barrier(int command)
@@ -45,12 +47,13 @@ static void *thread(void *arg)
 {
 	const unsigned long nodes[16] = { 1 };
 
-	CHECK(prctl(PR_SET_TIMERSLACK, SLACK) == 0);
+	CHECK(prctl(PR_SET_TIMERSLACK, SLACK) == 0 && prctl(PR_MCE_KILL, PR_MCE_KILL_SET, PR_MCE_KILL_EARLY, 0, 0) == 0);
 	own_personality = personality(ADDR_NO_RANDOMIZE) < 0 ? 0 : ADDR_NO_RANDOMIZE; /* a container may refuse it */
 	has_policy = syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, nodes, 8 * sizeof(nodes)) == 0;
 	pthread_barrier_wait(&started);
 	while (!stop) {
 		CHECK(prctl(PR_GET_TIMERSLACK) == SLACK && personality(0xffffffff) == own_personality);
+		CHECK(prctl(PR_MCE_KILL_GET, 0, 0, 0, 0) == PR_MCE_KILL_EARLY);
 		CHECK(!has_policy || policy() == MPOL_INTERLEAVE);
 		CHECK(barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0);
 		feature_work();
@@ -151,15 +154,27 @@ static unsigned int core_filter(void)
 	return v;
 }
 
+static int oom_adjustment(void)
+{
+	FILE *f = fopen(OOM, "r");
+	int v = 0;
+
+	CHECK(f && fscanf(f, "%d", &v) == 1 && fclose(f) == 0);
+	return v;
+}
+
 static void set_own(void)
 {
-	FILE *f = fopen(FILTER, "w");
+	FILE *f = fopen(FILTER, "w"), *adjust = fopen(OOM, "w");
 
 	CHECK(f && fputs("0x1b", f) > 0 && fclose(f) == 0);
+	oom = oom_adjustment() < 1000 ? oom_adjustment() + 1 : 1000;
+	CHECK(adjust && fprintf(adjust, "%d", oom) > 0 && fclose(adjust) == 0);
 	CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
 	CHECK(barrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0);
 	CHECK(prctl(PR_GET_PDEATHSIG, &death_signal) == 0);
 	slack = prctl(PR_GET_TIMERSLACK);
+	syscall(SYS_keyctl, KEYCTL_GET_PERSISTENT, -1, KEY_SPEC_PROCESS_KEYRING); /* as Kerberos does, where the kernel has it: it stands in no checkpoint's way */
 	has_mdwe = prctl(PR_SET_MDWE, 1, 0, 0, 0) == 0;
 }
 
@@ -173,6 +188,7 @@ static void own_check(void)
 	CHECK(!has_policy || policy() == MPOL_DEFAULT);
 	CHECK(barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0);
 	CHECK(barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE) == -1 && errno == EPERM); /* never registered for */
+	CHECK(oom_adjustment() == oom && prctl(PR_MCE_KILL_GET, 0, 0, 0, 0) == PR_MCE_KILL_DEFAULT);
 	CHECK(core_filter() == 0x1b && (!has_mdwe || prctl(PR_GET_MDWE, 0, 0, 0, 0) == 1));
 }
 

@@ -32,6 +32,16 @@ static int leased_file(void)
 	return fd;
 }
 
+static int notified_directory(void)
+{
+	int fd = open(".", O_RDONLY | O_DIRECTORY);
+
+	CHECK(fd >= 0);
+	if (fcntl(fd, F_NOTIFY, DN_RENAME | DN_MULTISHOT))
+		feature_skip("this kernel has no notes by signal");
+	return fd;
+}
+
 static int unread_inotify(void)
 {
 	int fd = inotify_init();
@@ -334,6 +344,8 @@ static int make(const char *kind)
 		return stale_epoll();
 	if (strcmp(kind, "inotify_unread") == 0)
 		return unread_inotify();
+	if (strcmp(kind, "notes") == 0)
+		return notified_directory();
 	if (strcmp(kind, "lease") == 0)
 		return leased_file();
 	if (strcmp(kind, "netlink") == 0)

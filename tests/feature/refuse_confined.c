@@ -5,6 +5,7 @@
  */
 #include "feature.h"
 
+#include <linux/keyctl.h>
 #include <linux/landlock.h>
 #include <linux/prctl.h>
 #include <linux/securebits.h>
@@ -64,6 +65,26 @@ static int dispatch(void)
 	return prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, 0, 0, &allow);
 }
 
+static int keyring(int which)
+{
+	return syscall(SYS_add_key, "user", "fermata", "x", 1, which) > 0 ? 0 : -1;
+}
+
+static int process_keyring(void)
+{
+	return keyring(KEY_SPEC_PROCESS_KEYRING);
+}
+
+static int thread_keyring(void)
+{
+	return keyring(KEY_SPEC_THREAD_KEYRING);
+}
+
+static int session_keyring(void)
+{
+	return syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) > 0 ? 0 : -1;
+}
+
 static const struct way {
 	const char *name, *has;
 	int (*confine)(void);
@@ -79,6 +100,9 @@ static const struct way {
 	{ "securebits", "securebits of its own", securebits, GOES_ON },
 	{ "securebits_exec", "securebits of its own", securebits, EXECS },
 	{ "dispatch", "a dispatch of its system calls", dispatch, GOES_ON },
+	{ "keys", "keys of its own", process_keyring, GOES_ON },
+	{ "keys_thread", "keys of its own", thread_keyring, IN_THREAD },
+	{ "session_keyring_exec", "a session keyring of its own", session_keyring, EXECS },
 };
 
 static int ready[2];

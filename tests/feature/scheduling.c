@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Threads and a child that have bound themselves to processors, are nice, or run in batch: each as it has set itself, the others as they were begun. Names, too. */
+/* Threads and a child that have bound themselves to processors, are nice, run in batch, or read and write when nobody else does: each as it has set itself, the others as they were begun. Names, too. */
 #include "feature.h"
 
 #include <pthread.h>
@@ -9,10 +9,23 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#define IO_IDLE (3 << 13) /* ioprio_set(2) */
+#define IO_HIGH (2 << 13)
+
 static cpu_set_t one;
 static pthread_barrier_t started;
 static volatile int stop;
-static int first, begun; /* begun: the nice value */
+static int first, begun, begun_io; /* begun: the nice value */
+
+static int io_set(int priority)
+{
+	return (int)syscall(SYS_ioprio_set, 1, 0, priority);
+}
+
+static int io_priority(void)
+{
+	return (int)syscall(SYS_ioprio_get, 1, 0);
+}
 
 static int is_bound(pid_t tid)
 {
@@ -27,11 +40,11 @@ static void *bound(void *arg)
 	char name[16];
 
 	CHECK(pthread_setname_np(pthread_self(), "bound") == 0 && sched_setaffinity(0, sizeof(one), &one) == 0);
-	CHECK(setpriority(PRIO_PROCESS, (id_t)gettid(), begun + 7) == 0);
+	CHECK(setpriority(PRIO_PROCESS, (id_t)gettid(), begun + 7) == 0 && io_set(IO_IDLE) == 0);
 	pthread_barrier_wait(&started);
 	while (!stop) {
 		CHECK(is_bound(0) && sched_getcpu() == first && getpriority(PRIO_PROCESS, (id_t)gettid()) == begun + 7);
-		CHECK(sched_getscheduler(0) == SCHED_OTHER);
+		CHECK(sched_getscheduler(0) == SCHED_OTHER && io_priority() == IO_IDLE);
 		feature_work();
 	}
 	CHECK(pthread_getname_np(pthread_self(), name, sizeof(name)) == 0 && strcmp(name, "bound") == 0);
@@ -56,10 +69,10 @@ static void child(void)
 {
 	const struct sched_param none = { 0 };
 
-	CHECK(sched_setscheduler(0, SCHED_IDLE, &none) == 0 && nice(3) == begun + 3);
+	CHECK(sched_setscheduler(0, SCHED_IDLE, &none) == 0 && nice(3) == begun + 3 && io_set(IO_HIGH) == 0);
 	feature_ready();
 	while (!feature_finished()) {
-		CHECK(sched_getscheduler(0) == SCHED_IDLE && getpriority(PRIO_PROCESS, 0) == begun + 3);
+		CHECK(sched_getscheduler(0) == SCHED_IDLE && getpriority(PRIO_PROCESS, 0) == begun + 3 && io_priority() == IO_HIGH);
 		CHECK(usleep(1000) == 0 || errno == EINTR);
 	}
 	_exit(0);
@@ -74,6 +87,7 @@ int main(void)
 
 	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
 	begun = getpriority(PRIO_PROCESS, 0);
+	begun_io = io_priority();
 	if (CPU_COUNT(&all) < 2 || begun > 12)
 		feature_skip("one processor only, or too nice already: what is set cannot be told from what was there");
 	while (!CPU_ISSET(first, &all))
@@ -90,7 +104,7 @@ int main(void)
 		cpu_set_t now;
 
 		CHECK(sched_getaffinity(0, sizeof(now), &now) == 0 && CPU_EQUAL(&now, &all));
-		CHECK(sched_getscheduler(0) == SCHED_OTHER && getpriority(PRIO_PROCESS, 0) == begun);
+		CHECK(sched_getscheduler(0) == SCHED_OTHER && getpriority(PRIO_PROCESS, 0) == begun && io_priority() == begun_io);
 		feature_work();
 	}
 	stop = 1;
