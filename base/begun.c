@@ -71,7 +71,7 @@ int begun_oom(void)
 	int v = 0;
 
 	if (raw_read_file("/proc/thread-self/oom_score_adj", text, sizeof(text)) <= 0)
-		return 0;
+		return BEGUN_OOM_UNKNOWN;
 	for (const char *p = text + (text[0] == '-'); *p >= '0' && *p <= '9'; p++)
 		v = v * 10 + *p - '0';
 	return text[0] == '-' ? -v : v;

@@ -29,7 +29,7 @@ struct begun {
 	uint32_t pgid, sid; /* 0: led by whom is begun, or not of its pid namespace */
 	uint64_t rights; /* begun_rights() */
 	uint64_t io;	 /* begun_io() */
-	int64_t oom_score_adj;
+	int64_t oom_score_adj; /* begun_oom() */
 };
 
 /* What a process has confined itself to, for good, and its children, over exec too, which the kernel does not tell of. */
@@ -57,7 +57,8 @@ uint64_t begun_scheduling(const struct begun_attributes *a);
 int begun_nice(uint32_t tid); /* 0: the caller's */
 /* I/O priority of a thread that has policy and nice value of @a (ioprio_set(2)); 0: what follows from these. */
 uint32_t begun_io(uint32_t tid, const struct begun_attributes *a);
-int begun_oom(void); /* of the process */
+#define BEGUN_OOM_UNKNOWN INT32_MIN
+int begun_oom(void); /* of the process; BEGUN_OOM_UNKNOWN: it cannot be read (no descriptor is left) */
 /* What stands behind @name, "\nNAME:", in @path, a status of /proc: UINT64_MAX if nothing does. */
 uint64_t begun_number(const char *path, const char *name);
 /* How many filters @path, a status of /proc, tells of; before Linux 5.9 one stands for any number. */

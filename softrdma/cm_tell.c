@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the library tells of a channel to who stands in front of it (cm_file.c, libfermata): that it is a device's file, which device an id is of, and which process is at its
+ * What the library tells of a channel to who stands in front of it (cm_file.c, libfermata): that it is a device's file, which device an id is of, its ends' addresses, and which process is at its
  * other end. No state.
  */
 #include "softrdma/cm.h"

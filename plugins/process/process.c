@@ -92,7 +92,7 @@ static uint32_t read_oom(void)
 {
 	int v = begun_oom();
 
-	return v == fermata_begun()->oom_score_adj ? 0 : (uint32_t)(v + OOM_ZERO);
+	return v == BEGUN_OOM_UNKNOWN || v == fermata_begun()->oom_score_adj ? 0 : (uint32_t)(v + OOM_ZERO);
 }
 
 /* What no restart could give back: the segments of modify_ldt, and a shadow stack, which would have to hold what only the processor writes to it. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Both ends of a connection of rdma_cm, by hand, with a stop between two steps: "ready" when the server has accepted, "asked" when it has asked for its queue pair's attributes and the client has not,
- * "connected" when both queue pairs are. It goes on when there is a file of that name. At the end each has got what the other sent: "passed".
+ * "connected" when both queue pairs are. It goes on when a line comes. At the end each has got what the other sent: "passed".
  *
- *   cm_between ADDRESS FOLDER
+ *   cm_between ADDRESS
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -12,10 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define TIMEOUT_S 60
-#define PACE_US 10000
 #define RETRIES 7
 #define ATTR_MAX 3
 
@@ -42,7 +40,6 @@ struct end {
 };
 
 static struct rdma_event_channel *channel;
-static const char *folder;
 
 static struct rdma_cm_id *event(enum rdma_cm_event_type type)
 {
@@ -95,12 +92,10 @@ static void take(struct ibv_qp *qp, struct attributes *a)
 
 static void stop(const char *where)
 {
-	char path[256];
+	char line[16];
 
 	puts(where);
-	snprintf(path, sizeof(path), "%s/%s", folder, where);
-	while (access(path, F_OK))
-		usleep(PACE_US);
+	NEED(fgets(line, sizeof(line), stdin));
 }
 
 static struct rdma_conn_param parameters(const struct end *e)
@@ -168,8 +163,8 @@ int main(int argc, char **argv)
 	struct sockaddr_in a = { .sin_family = AF_INET };
 	static struct end server, client;
 
-	NEED(argc == 3 && inet_pton(AF_INET, argv[1], &a.sin_addr) == 1);
-	folder = argv[2];
+	NEED(argc == 2 && inet_pton(AF_INET, argv[1], &a.sin_addr) == 1);
+	setvbuf(stdin, NULL, _IONBF, 0);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	channel = rdma_create_event_channel();
 	NEED(channel);
