@@ -217,7 +217,7 @@ static int post_send_batch(struct shadow_qp *qp, struct ibv_send_wr **wr)
 		w = w->next;
 	}
 	if (n) {
-		refused = qp->sq.post_send(qp->sq.real, chain, &bad);
+		refused = qp->sq.real->context->ops.post_send(qp->sq.real, chain, &bad);
 		if (refused) {
 			int all = n;
 
@@ -243,7 +243,7 @@ static inline int post_send_one(struct shadow_qp *qp, struct ibv_send_wr *wr)
 
 	if (unlikely(r < 0))
 		return -r;
-	r = qp->sq.post_send(qp->sq.real, &one, &bad);
+	r = qp->sq.real->context->ops.post_send(qp->sq.real, &one, &bad);
 	if (likely(!r))
 		advance_send(qp, head, &one, 1);
 	else
@@ -306,7 +306,7 @@ static int post_recv_one(struct shadow_qp *qp, const struct ibv_recv_wr *wr)
 		one.sg_list = sges;
 	}
 	one.wr_id = ring_wr_id(q, head);
-	r = q->post_recv(q->real, &one, &bad);
+	r = q->real->context->ops.post_recv(q->real, &one, &bad);
 	if (likely(!r))
 		ring_advance(q, head, 1);
 	return r;

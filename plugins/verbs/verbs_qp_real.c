@@ -14,10 +14,6 @@ void verbs_qp_real_set(struct shadow_qp *qp, struct ibv_qp *real)
 		qp->sq.translate |= VERBS_TRANSLATE_AH;
 	if (qp->init.qp_type == IBV_QPT_XRC_SEND)
 		qp->sq.translate |= VERBS_TRANSLATE_XRC;
-	if (!real)
-		return;
-	qp->sq.post_send = real->context->ops.post_send;
-	qp->rq.post_recv = real->context->ops.post_recv;
 }
 
 /* Asks the device for the queue pair of qp->init; @cap gets what it gave. */

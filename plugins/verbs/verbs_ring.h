@@ -17,7 +17,8 @@ enum {
 /*
  * A queue of posted work. Positions count up for ever; slot = position & mask. [tail, head) is outstanding.
  * head moves under @lock, by the posters; tail under the lock of the completion queue, by the pollers.
- * What posting needs lies in one cache line: between two posts a program makes system calls, and each line is cold then.
+ * All that both need lies in one cache line: with thousands of queue pairs, or system calls between two posts, each line is cold. A poller that is another thread looks
+ * at the handle in any case, so that it moves the tail there costs nothing more.
  */
 struct verbs_ring {
 	struct lock lock;
@@ -28,19 +29,14 @@ struct verbs_ring {
 	uint8_t signal_all; /* IBV_SEND_SIGNALED or 0 */
 	uint8_t translate;  /* VERBS_TRANSLATE_* */
 	uint32_t max_inline;
-	uint32_t handle;   /* upper half of the wr_ids that the device is given */
-	uint32_t capacity; /* that the program may fill */
-	char *slots;
-	_Atomic uint64_t head;
-	struct ibv_qp *real;
-	union {
-		int (*post_send)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
-		int (*post_recv)(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-	};
-	_Atomic uint64_t tail __attribute__((aligned(64)));
+	uint32_t handle;	  /* upper half of the wr_ids that the device is given */
 	_Atomic uint32_t windows; /* outstanding requests that bind or invalidate one */
+	char *slots;
+	_Atomic uint64_t head, tail;
+	struct ibv_qp *real;
+	uint32_t capacity; /* that the program may fill */
 } __attribute__((aligned(64)));
-_Static_assert(offsetof(struct verbs_ring, tail) == 64, "one cache line for the posters");
+_Static_assert(offsetof(struct verbs_ring, capacity) == 64, "one cache line for posters and pollers");
 
 enum { VERBS_SLOT_NOOP = 1 }; /* ours: its completion is not the program's */
 
