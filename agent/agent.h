@@ -60,8 +60,7 @@ struct agent {
 	bool with_relay;      /* we end with our host's relay, which has not said that it goes */
 	struct image_restart restart; /* written by the restorer; size 0 but during a restart */
 	bool capsule;	      /* restarted in namespaces of its own */
-	bool drop_rights;     /* each thread gives up the capsule's rights as it is let go */
-	bool own_credentials; /* and so has had, in this life, credentials of its own since */
+	bool own_credentials; /* of each thread, or some, since they have given up rights in this life: rights.c */
 };
 extern struct agent agent;
 extern struct arena agent_arena;
@@ -84,6 +83,11 @@ int agent_register(uint32_t flags); /* REGISTER, then WELCOME is taken in */
 void agent_link_lost(void); /* the link is gone; may end the process */
 
 /* ---- stop.c, stop_table.c: the program's threads ---- */
+struct rights { /* capabilities, bit N the one of number N */
+	uint64_t effective, permitted, inheritable;
+	uint64_t bounding; /* of root; else 0 */
+};
+
 struct stop_thread {
 	int tid;
 	_Atomic uint64_t state; /* epoch << 32 | enum stop_state */
@@ -96,6 +100,7 @@ struct stop_thread {
 	long call, args[6];
 	uint64_t call_sp, call_pc;
 	struct spent spent;
+	struct rights rights;
 };
 enum stop_state { STOP_FREE, STOP_ASKED, STOP_ENTERED, STOP_STOPPED, STOP_AGAIN, STOP_GONE };
 
@@ -134,8 +139,12 @@ bool vdso_holds(uint64_t pc);
 
 bool stop_is_zombie(int tid);	 /* or gone */
 void stop_await_one(int tid);	 /* until it sleeps in the kernel */
-void stop_drop_rights(void);
 void stop_record(struct stop_thread *t, ucontext_t *frame); /* by the thread itself, but for its context */
+
+/* ---- rights.c ---- */
+void rights_note(struct rights *ret); /* of the calling thread */
+void rights_drop(void); /* all, of the calling thread */
+void rights_restarted(const struct rights *had); /* of the calling thread: gives up what it had not */
 
 /* ---- standing.c: nobody goes on while another process is still at a checkpoint that has failed ---- */
 void standing_begin(void); /* SUSPEND */

@@ -163,9 +163,10 @@ void hooks_restarted(void)
 	advice_restarted();
 	records_free();
 	names_clear();
-	agent.drop_rights = agent.own_credentials = agent.restart.caps;
+	agent.own_credentials = agent.restart.caps;
 	memset(&agent.restart, 0, sizeof(agent.restart));
-	stop_drop_rights();
+	if (agent.own_credentials)
+		rights_drop();
 	r = thread_watch_start(watch_restarted);
 	if (r)
 		log_error("process %u cannot be checkpointed again: no new thread (errno %d)", agent.pid, -r);

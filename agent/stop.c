@@ -82,7 +82,8 @@ static bool stand(struct stop_thread *t, uint32_t epoch, ucontext_t *context, st
 		wake(&stop.arrived);
 	}
 	lend_wait(&stop.in_force, epoch);
-	stop_drop_rights();
+	if (restarted)
+		rights_restarted(&stay->note.rights);
 	stay->restarted |= restarted;
 	return true;
 }

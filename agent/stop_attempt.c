@@ -193,7 +193,6 @@ int stop_all(uint32_t timeout_ms)
 	struct timespec breath = { 0, 1000000 };
 	int r;
 
-	agent.drop_rights = false;
 	libc_probe_begin();
 	for (;; patience += patience < LAST_PATIENCE_NS ? patience : 0) {
 		r = attempt(now + patience < limit ? now + patience : limit);

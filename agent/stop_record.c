@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a thread that is stopped notes of itself, in our handler, what the kernel says of it, and what each gives up after a restart. No state: the slots are stop_table.c's.
+ * What a thread that is stopped notes of itself, in our handler, and what the kernel says of it. No state: the slots are stop_table.c's.
  */
 #include <string.h>
 #include <sys/prctl.h>
-#include <linux/capability.h>
 
 #include "agent/agent.h"
 #include "agent/arch/x86_64/context.h"
@@ -112,16 +111,5 @@ void stop_record(struct stop_thread *t, ucontext_t *frame)
 	record_self(t, frame);
 	record_user_regs(t, frame);
 	spent_note_thread(&t->spent);
-}
-
-/* Rights that the capsule gave for the rebuilding are not the program's. */
-void stop_drop_rights(void)
-{
-	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
-	struct __user_cap_data_struct none[2] = { { 0 } };
-
-	if (!agent.drop_rights)
-		return;
-	RAW5(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-	RAW2(SYS_capset, &h, none);
+	rights_note(&t->rights);
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What a process and a thread have set for themselves by prctl and its like: orphans come to it, it is told of its parent's end, barriers of memory, huge pages, what a core contains; timer
- * slack, personality, memory policy, news of broken memory of one thread and not of the other; how soon the process is killed where memory runs out.
+ * slack, personality, memory policy, news of broken memory of one thread and not of the other; how soon the process is killed where memory runs out. Root gives up
+ * capabilities, each thread others.
  */
 #include "feature.h"
 
+#include <linux/capability.h>
 #include <linux/keyctl.h>
 #include <linux/membarrier.h>
 #include <linux/mempolicy.h>
@@ -43,9 +45,43 @@ static int policy(void)
 	return mode == MPOL_INTERLEAVE && nodes[0] != 1 ? -1 : mode;
 }
 
+struct rights {
+	struct __user_cap_data_struct sets[2];
+	int boot; /* may what root executes have it? */
+};
+
+static struct rights rights(void)
+{
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct rights r = { .boot = geteuid() == 0 && prctl(PR_CAPBSET_READ, CAP_SYS_BOOT, 0, 0, 0) };
+
+	CHECK(syscall(SYS_capget, &h, r.sets) == 0);
+	return r;
+}
+
+/* Of the calling thread, if it has it: @cap for good, @lowered for the time being; what is left. */
+static struct rights give_up(int cap, int lowered)
+{
+	struct __user_cap_header_struct h = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct rights r = rights();
+
+	r.sets[0].permitted &= ~(1u << cap);
+	r.sets[0].effective &= ~(1u << cap | 1u << lowered);
+	CHECK(syscall(SYS_capset, &h, r.sets) == 0);
+	return rights();
+}
+
+static int rights_are(struct rights wanted)
+{
+	struct rights r = rights();
+
+	return !memcmp(&r, &wanted, sizeof(r));
+}
+
 static void *thread(void *arg)
 {
 	const unsigned long nodes[16] = { 1 };
+	const struct rights own = give_up(CAP_SYS_TTY_CONFIG, CAP_AUDIT_WRITE);
 
 	CHECK(prctl(PR_SET_TIMERSLACK, SLACK) == 0 && prctl(PR_MCE_KILL, PR_MCE_KILL_SET, PR_MCE_KILL_EARLY, 0, 0) == 0);
 	own_personality = personality(ADDR_NO_RANDOMIZE) < 0 ? 0 : ADDR_NO_RANDOMIZE; /* a container may refuse it */
@@ -56,6 +92,7 @@ static void *thread(void *arg)
 		CHECK(prctl(PR_MCE_KILL_GET, 0, 0, 0, 0) == PR_MCE_KILL_EARLY);
 		CHECK(!has_policy || policy() == MPOL_INTERLEAVE);
 		CHECK(barrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0);
+		CHECK(rights_are(own));
 		feature_work();
 	}
 	return arg;
@@ -176,6 +213,7 @@ static void set_own(void)
 	slack = prctl(PR_GET_TIMERSLACK);
 	syscall(SYS_keyctl, KEYCTL_GET_PERSISTENT, -1, KEY_SPEC_PROCESS_KEYRING); /* as Kerberos does, where the kernel has it: it stands in no checkpoint's way */
 	has_mdwe = prctl(PR_SET_MDWE, 1, 0, 0, 0) == 0;
+	prctl(PR_CAPBSET_DROP, CAP_SYS_BOOT, 0, 0, 0); /* root's alone */
 }
 
 static void own_check(void)
@@ -195,6 +233,7 @@ static void own_check(void)
 int main(void)
 {
 	pid_t parent, child, undispatched;
+	struct rights own;
 	pthread_t t;
 	int status;
 
@@ -203,9 +242,11 @@ int main(void)
 	child = family(&parent);
 	CHECK(pthread_barrier_init(&started, NULL, 2) == 0 && pthread_create(&t, NULL, thread, NULL) == 0);
 	pthread_barrier_wait(&started);
+	own = give_up(CAP_SYS_BOOT, CAP_LEASE);
 	feature_ready();
 	do {
 		own_check();
+		CHECK(rights_are(own));
 		orphan_check();
 		feature_work();
 	} while (feature_step());

@@ -52,7 +52,7 @@ SLOW_WITHOUT = ['many_descriptors']
 # Run by root of a bare user namespace, where an ordinary user has the rights it takes.
 WITH_RIGHTS = ['refuse_confined']
 # Run by root and in a bare user namespace as well.
-EVERYWHERE = ['advised', 'threads', 'fork_tree', 'sockets', 'semaphores', 'message_queues', 'posix_queues']
+EVERYWHERE = ['advised', 'attributes', 'threads', 'fork_tree', 'sockets', 'semaphores', 'message_queues', 'posix_queues']
 # In a default container as well: pids of its own that soon begin again, and what tests/lib/confined.c refuses, so that a restart has to do without a
 # capsule. The suite "container" does that with all, in all modes.
 CONTAINER = ['unshare', '--map-root-user', '--pid', '--fork', '--kill-child', '--mount-proc', 'sh', '-c',
