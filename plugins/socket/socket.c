@@ -108,6 +108,8 @@ static int socket_fd_drain(struct fermata_desc *d, unsigned int round)
 
 	if (s->record.domain == AF_UNIX)
 		return socket_unix_drain(d, s, round);
+	if (socket_is_udp(&s->record))
+		return socket_udp_drain(d, s, round);
 	return socket_is_tcp(&s->record) ? socket_tcp_drain(d, s, round) : FERMATA_DRAINED;
 }
 
@@ -144,7 +146,7 @@ static int socket_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	err = 0;
 	if (socket_is_tcp(r) && (r->kind == SOCKET_CONNECTED || r->kind == SOCKET_ORPHAN) && !s->content)
 		err = socket_queue_peek(d->fd, &s->content, &s->content_length);
-	if (r->domain == AF_UNIX) {
+	if (r->domain == AF_UNIX || socket_is_udp(r)) {
 		s->content = s->messages.bytes;
 		s->content_length = s->messages.length;
 		s->messages.bytes = NULL;

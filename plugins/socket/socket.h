@@ -51,7 +51,7 @@ struct socket_state { /* priv, from claim to resume */
 	bool stuck; /* TCP: has a guard, for its receiver to take what it cannot send */
 	char *content; /* of TCP: taken out and put back because the sender was stuck; NULL: still to be peeked at */
 	size_t content_length;
-	struct socket_messages messages; /* of a unix socket */
+	struct socket_messages messages; /* of a unix socket, or of UDP */
 };
 
 /*
@@ -182,6 +182,11 @@ void socket_udp_connect(int fd, int number, const struct socket_record *r);
 /* How many groups it is in, as options, or -errno. */
 int socket_udp_groups(int fd, const struct socket_record *r, struct socket_option *options, uint32_t room);
 
+/* ---- socket_udp_queue.c: what has not been read ---- */
+int socket_udp_publish(const struct socket_record *r); /* its address: it may be a sender's */
+int socket_udp_drain(const struct fermata_desc *d, struct socket_state *s, unsigned int round);
+void socket_udp_refill(const struct fermata_desc *d, const struct socket_record *r, const char *content);
+
 /* ---- socket_netlink.c ---- */
 int socket_netlink_claim(struct fermata_desc *d, struct socket_state *s);
 int socket_netlink_groups(int fd, struct socket_option *option); /* as one option: how many options */
@@ -189,6 +194,7 @@ int socket_netlink_join(int fd, const struct socket_option *o);
 int socket_netlink_bind(int fd, int number, const struct socket_record *r);
 
 /* ---- socket_peek.c ---- */
+int socket_messages_reserve(struct socket_messages *b, size_t more); /* room for so many bytes more. 0 or -ENOMEM */
 /* What is queued in a unix socket, in ret->bytes, which is the caller's to free. */
 int socket_peek_unix(int fd, int type, uint64_t ino, struct socket_messages *ret);
 /* The descriptors in its queue, in their order; each is @take's from then on. */

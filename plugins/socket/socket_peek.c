@@ -80,8 +80,7 @@ static void close_all(struct peek *p)
 		raw_close(p->fds[i]);
 }
 
-/* What @b has room for after this: at least @more bytes. */
-static int reserve(struct socket_messages *b, size_t more)
+int socket_messages_reserve(struct socket_messages *b, size_t more)
 {
 	size_t room = b->room ? b->room : 1024;
 	char *bytes;
@@ -106,7 +105,7 @@ static int add(struct socket_messages *b, const struct peek *p, uint32_t fd_coun
 {
 	struct socket_message m = { .length = (uint32_t)n, .fd_count = fd_count, .name_length = p->name.length > 2 ? p->name.length : 0 };
 	size_t head = sizeof(m) + fd_count * sizeof(int32_t) + m.name_length;
-	int r = reserve(b, head + n + 8);
+	int r = socket_messages_reserve(b, head + n + 8);
 
 	if (r)
 		return r;

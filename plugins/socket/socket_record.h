@@ -62,7 +62,8 @@ enum {
 
 /*
  * What one call receives: a message of a datagram or packet socket; of a stream, bytes that came with the same credentials and with
- * the same descriptors, which go with the first of them. After it, without padding in between: fd_count int32_t, the sender's name, the bytes.
+ * the same descriptors, which go with the first of them. After it, without padding in between: fd_count int32_t, the sender's name, the bytes. Of UDP the name is two struct socket_end, from
+ * where it was sent and to where.
  */
 struct socket_message {
 	uint32_t size; /* with all that belongs to it, a multiple of 8 */

@@ -342,6 +342,10 @@ int socket_fd_refill(struct fermata_desc *d, const void *record, size_t len)
 		r = socket_datagram_shut(d->fd, v.r);
 	if (!r && v.r->kind == SOCKET_ORPHAN && socket_is_tcp(v.r) && v.r->flags & SOCKET_WRITE_SHUT)
 		RAW2(SYS_shutdown, d->fd, SHUT_WR);
-	return r ? r : socket_options_restore(d->fd, d->fd, v.options, v.r->option_count, false);
+	if (!r)
+		r = socket_options_restore(d->fd, d->fd, v.options, v.r->option_count, false);
+	if (!r && socket_is_udp(v.r))
+		socket_udp_refill(d, v.r, v.content);
+	return r;
 }
 

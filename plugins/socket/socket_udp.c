@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * UDP sockets: address, peer, options and multicast groups. No state of its own. What has not been read when the job is killed is lost, as
- * datagrams may be; a job that goes on keeps it.
+ * UDP sockets: address, peer, options and multicast groups. No state of its own. What has not been read: socket_udp_queue.c.
  *
  * Groups. The kernel lists those of an interface (/proc/net/igmp, igmp6), not those of a socket, but answers for a socket and one group
  * (MCAST_MSFILTER). So every group of the host is asked about.
@@ -21,7 +20,7 @@ int socket_udp_claim(struct socket_state *s)
 	struct socket_record *r = &s->record;
 
 	r->kind = socket_name_get(r->maker_fd, true, &r->remote) < 0 ? SOCKET_FRESH : SOCKET_NAMED;
-	return 0;
+	return socket_udp_publish(r);
 }
 
 void socket_udp_connect(int fd, int number, const struct socket_record *r)
