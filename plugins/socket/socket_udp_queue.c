@@ -56,36 +56,44 @@ static bool is_here(const struct socket_end *e)
 
 /* ---- names, by which senders are found ---- */
 
-static struct socket_name key_name(struct socket_end e)
-{
-	const uint16_t family = AF_INET6;
-	struct socket_name n = { .length = sizeof(family) + sizeof(e) };
+struct key {
+	uint16_t family; /* so that it is no name of a unix socket */
+	struct socket_end end;
+	uint64_t network; /* each has a loopback */
+} PACKED;
 
-	memcpy(n.bytes, &family, sizeof(family));
-	memcpy(n.bytes + sizeof(family), &e, sizeof(e));
+static struct socket_name key_name(uint64_t network, struct socket_end e)
+{
+	const struct key k = { AF_INET6, e, network };
+	struct socket_name n = { .length = sizeof(k) };
+
+	memcpy(n.bytes, &k, sizeof(k));
 	return n;
 }
 
 /* Under which names who sends from @e may be known: its own, or one of those that stand for all addresses. */
-static unsigned int names_of(const struct socket_end *e, struct socket_name ret[3])
+static unsigned int names_of(uint64_t network, const struct socket_end *e, struct socket_name ret[3])
 {
 	struct socket_end any = { .port = e->port };
 	unsigned int n = 0;
 
-	ret[n++] = key_name(*e);
-	ret[n++] = key_name(any);
+	ret[n++] = key_name(network, *e);
+	ret[n++] = key_name(network, any);
 	any.address[10] = any.address[11] = 0xff;
 	if (is_inet(e))
-		ret[n++] = key_name(any);
+		ret[n++] = key_name(network, any);
 	return n;
 }
 
 int socket_udp_publish(const struct socket_record *r)
 {
 	const struct socket_end e = socket_end_of(&r->local);
-	const struct socket_name n = key_name(e);
+	struct socket_name n;
 
-	return e.port ? socket_name_publish(r->maker_fd, &n) : 0;
+	if (!e.port)
+		return 0;
+	n = key_name(socket_network(), e);
+	return socket_name_publish(r->maker_fd, &n);
 }
 
 /* ---- a checkpoint ---- */
@@ -196,24 +204,26 @@ static int look_along(int fd, struct socket_state *s)
 
 static int ask(const struct socket_messages *all)
 {
+	const uint64_t network = all->length ? socket_network() : 0;
 	const struct socket_message *m;
 	struct socket_name names[3];
 	int r = 0;
 
 	for (size_t at = 0; !r && (m = socket_message_next(all->bytes, all->length, &at));)
-		for (unsigned int n = names_of(&ends_of(m)->from, names); !r && n--;)
+		for (unsigned int n = names_of(network, &ends_of(m)->from, names); !r && n--;)
 			r = socket_name_ask(&names[n]);
 	return r ? r : all->length ? FERMATA_DRAIN_MORE : FERMATA_DRAINED;
 }
 
 static void answer(struct socket_messages *all)
 {
+	const uint64_t network = all->length ? socket_network() : 0;
 	const struct socket_message *next;
 	struct socket_name names[3];
 
 	for (size_t at = 0; (next = socket_message_next(all->bytes, all->length, &at));) {
 		struct socket_message *m = (void *)(all->bytes + (at - next->size));
-		unsigned int n = names_of(&ends_of(m)->from, names);
+		unsigned int n = names_of(network, &ends_of(m)->from, names);
 
 		for (unsigned int i = 0; i < n && !m->sender_pid; i++)
 			socket_name_resolve(&names[i], &m->sender_pid, &m->sender_fd);
@@ -304,10 +314,13 @@ static int send_again(int fd, const struct ends *e, const char *bytes, size_t n)
 static int put_again(const struct socket_message *m)
 {
 	const struct ends *e = ends_of(m);
-	int fd = m->sender_pid ? fdpass_take((int)m->sender_pid, m->sender_fd) : -EBADF, r;
+	int fd, r;
 
 	if (!e)
 		return -EBADMSG;
+	if (!is_here(&e->to)) /* this machine has not that address: somebody else may */
+		return -EADDRNOTAVAIL;
+	fd = m->sender_pid ? fdpass_take((int)m->sender_pid, m->sender_fd) : -EBADF;
 	if (fd < 0)
 		fd = stand_in(&e->from);
 	if (fd < 0)
