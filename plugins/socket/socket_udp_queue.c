@@ -74,14 +74,13 @@ static struct socket_name key_name(uint64_t network, struct socket_end e)
 /* Under which names who sends from @e may be known: its own, or one of those that stand for all addresses. */
 static unsigned int names_of(uint64_t network, const struct socket_end *e, struct socket_name ret[3])
 {
-	struct socket_end any = { .port = e->port };
+	struct socket_end any4 = { .address = { [10] = 0xff, [11] = 0xff }, .port = e->port }, any6 = { .port = e->port };
 	unsigned int n = 0;
 
 	ret[n++] = key_name(network, *e);
-	ret[n++] = key_name(network, any);
-	any.address[10] = any.address[11] = 0xff;
 	if (is_inet(e))
-		ret[n++] = key_name(network, any);
+		ret[n++] = key_name(network, any4);
+	ret[n++] = key_name(network, any6);
 	return n;
 }
 
