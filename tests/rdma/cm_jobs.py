@@ -17,7 +17,7 @@ from two import Two, end_of_rping, need
 
 HERE = '127.0.0.1'
 CONNECTIONS = 1000  # what fits a listener's backlog, whoever is slow
-TRIES = 8
+TRIES = 10
 PATIENCE = 300  # s: what polls is slower by orders on a busy machine
 COUNT = 'COUNT'  # stands for how much they do
 PORT = 'PORT'
