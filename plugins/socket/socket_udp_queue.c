@@ -7,8 +7,7 @@
  * (IP_RECVORIGDSTADDR). The options are the program's again afterwards. Rounds: 0 looks, and asks who has the senders' addresses, 1 reads the answers.
  *
  * Lost at a restart, as datagrams may be: those that did not go from an address of this host to one of it (another host's, a group's); behind an error that the program has not been told of; in a
- * socket for which the kernel puts several together (UDP_GRO); from others than the peer in one that is connected; an empty one that a checkpoint before has looked at: that is not shown
- * a second time.
+ * socket for which the kernel puts several together (UDP_GRO); from others than the peer in one that is connected; an empty one that a checkpoint before has looked at, as it is not shown again.
  */
 #include <errno.h>
 #include <linux/udp.h>
@@ -184,13 +183,12 @@ static const struct {
 
 static int look_along(int fd, struct socket_state *s)
 {
-	int own[ARRAY_SIZE(needed)], set = 0, r;
+	int own[ARRAY_SIZE(needed)] = { 0 }, set = 0, r;
 	char *bytes = fermata_alloc(DATAGRAM_MAX);
 
 	if (!bytes)
 		return fermata_fail(-ENOMEM, "no memory for what is queued in fd %d", fd);
 	for (size_t i = 0; i < ARRAY_SIZE(needed); i++) {
-		own[i] = 0;
 		socket_get(fd, needed[i].level, needed[i].name, &own[i], sizeof(own[i]));
 		set = socket_set_int(fd, needed[i].level, needed[i].name, needed[i].wanted); /* the last matters: without it there would be no end */
 	}
@@ -201,16 +199,22 @@ static int look_along(int fd, struct socket_state *s)
 	return r ? fermata_fail(r, "what is queued in fd %d cannot be copied (errno %d)", fd, -r) : 0;
 }
 
+/* Once for a run of one sender's. */
 static int ask(const struct socket_messages *all)
 {
 	const uint64_t network = all->length ? socket_network() : 0;
+	const struct socket_end *from = NULL, *last = NULL;
 	const struct socket_message *m;
 	struct socket_name names[3];
 	int r = 0;
 
-	for (size_t at = 0; !r && (m = socket_message_next(all->bytes, all->length, &at));)
-		for (unsigned int n = names_of(network, &ends_of(m)->from, names); !r && n--;)
+	for (size_t at = 0; !r && (m = socket_message_next(all->bytes, all->length, &at)); last = from) {
+		from = &ends_of(m)->from;
+		if (last && !memcmp(from, last, sizeof(*from)))
+			continue;
+		for (unsigned int n = names_of(network, from, names); !r && n--;)
 			r = socket_name_ask(&names[n]);
+	}
 	return r ? r : all->length ? FERMATA_DRAIN_MORE : FERMATA_DRAINED;
 }
 
