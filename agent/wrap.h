@@ -92,6 +92,7 @@
 	X(int, bind, (int, const struct sockaddr *, socklen_t))                                                    \
 	X(int, listen, (int, int))                                                                                 \
 	X(int, setsockopt, (int, int, int, const void *, socklen_t))                                               \
+	X(int, getsockopt, (int, int, int, void *restrict, socklen_t *restrict))                                   \
 	X(int, pipe2, (int *, int))                                                                                \
 	X(int, epoll_create1, (int))                                                                               \
 	X(int, timerfd_create, (int, int))                                                                         \

@@ -4,7 +4,7 @@
  * exactly while some process holds an OFD lock on RUNDIR/JOB/lock (that kind can be asked for without being taken); jobs are made and removed only under flock on RUNDIR/.lock, so two
  * launches of one job at once start one coordinator, and a coordinator never leaves between being found and being joined. A number in RUNDIR/JOB is the
  * socket of a process that hands out or asks for descriptors (base/fdpass.c); one that was killed leaves it.
- * let-run-.. is a file of a stopped process that is let run (base/let_run.h),
+ * let-run-.. is a file of a stopped process that is let run (base/let_run.h), peer-.. a link that says whose a socket's other end is (base/peer_link.h),
  * standing-.. is a directory of processes that may be at a checkpoint (agent/standing.c).
  */
 #include "coordinator/rundir.h"
@@ -23,6 +23,7 @@
 
 #include "base/let_run.h"
 #include "base/log.h"
+#include "base/peer_link.h"
 #include "base/streams.h"
 
 static const char *const rundir_files[] = { "sock", "key", "pid", "info.json", "names", "begun", STREAMS_FILE, "log", "lock" };
@@ -191,7 +192,7 @@ static void rundir_leftovers_remove(const char *jobdir, bool living)
 		snprintf(path, sizeof(path), "%s/%s", jobdir, e->d_name);
 		if (e->d_name[strspn(e->d_name, "0123456789")] == 0)
 			unlink(path);
-		if (!living && strncmp(e->d_name, LET_RUN_PREFIX, sizeof(LET_RUN_PREFIX) - 1) == 0)
+		if (!living && (strncmp(e->d_name, LET_RUN_PREFIX, sizeof(LET_RUN_PREFIX) - 1) == 0 || strncmp(e->d_name, PEER_LINK_PREFIX, sizeof(PEER_LINK_PREFIX) - 1) == 0))
 			unlink(path);
 		if (strncmp(e->d_name, "standing-", 9) == 0)
 			rundir_standing_remove(path, living);

@@ -266,6 +266,10 @@ uint32_t fermata_init_pid(void);
 int fermata_in_capsule(void); /* 1: restarted in namespaces of its own: what its IPC namespace has is the job's */
 /* 1 inside a process that runs under a coordinator; 0: loaded, but no job (wrappers then pass through). */
 int fermata_active(void);
+/* The pid that SO_PEERCRED of the unix socket @fd tells the program, or -errno; 0: of no process. */
+int fermata_peer_pid(int fd);
+/* In a restart, when it is connected: it is told @pid again. 0 or -errno. */
+int fermata_peer_restore(int fd, int pid);
 /* What becomes of connections that lead out of the job (--external), at this checkpoint. RECONNECT is ERROR, and more: those that nobody has accepted yet are left out. */
 enum { FERMATA_EXTERNAL_FAIL, FERMATA_EXTERNAL_ERROR, FERMATA_EXTERNAL_RECONNECT };
 int fermata_option_external(void);

@@ -164,6 +164,28 @@ static bool applies(const struct option_kind *k, const struct socket_record *r)
 	}
 }
 
+/* Who its other side is, as one option. How many options, or -errno. */
+static int peer_dump(int fd, const struct socket_record *r, struct socket_option *o)
+{
+	int pid;
+
+	if (r->kind != SOCKET_CONNECTED && r->kind != SOCKET_ORPHAN && r->kind != SOCKET_PENDING)
+		return 0;
+	pid = fermata_peer_pid(fd);
+	*o = (struct socket_option){ .level = SOL_SOCKET, .name = SO_PEERCRED, .length = sizeof(pid) };
+	memcpy(o->value, &pid, sizeof(pid));
+	return pid < 0 ? pid : 1;
+}
+
+static int peer_restore(int fd, int number, const struct socket_option *o)
+{
+	int pid, r;
+
+	memcpy(&pid, o->value, sizeof(pid));
+	r = fermata_peer_restore(fd, pid);
+	return r ? fermata_fail(r, "fd %d: that process %d is its peer cannot be noted (errno %d)", number, pid, -r) : 0;
+}
+
 /* What is joined, or attached, is not an option that reads back. */
 static int add_others(int fd, const struct socket_record *r, struct socket_option *options, uint32_t n, uint32_t room)
 {
@@ -173,7 +195,9 @@ static int add_others(int fd, const struct socket_record *r, struct socket_optio
 		return more;
 	n += (uint32_t)more;
 	more = 0;
-	if (socket_is_udp(r))
+	if (r->domain == AF_UNIX && n < room)
+		more = peer_dump(fd, r, options + n);
+	else if (socket_is_udp(r))
 		more = socket_udp_groups(fd, r, options + n, room - n);
 	else if (r->domain == AF_NETLINK && n < room)
 		more = socket_netlink_groups(fd, options + n);
@@ -220,6 +244,11 @@ static bool is_group(const struct socket_option *o)
 	       (o->level == SOL_NETLINK && o->name == NETLINK_LIST_MEMBERSHIPS);
 }
 
+static bool is_peer(const struct socket_option *o)
+{
+	return o->level == SOL_SOCKET && o->name == SO_PEERCRED;
+}
+
 static int join(int fd, int number, const struct socket_option *o)
 {
 	int r = o->level == SOL_NETLINK ? socket_netlink_join(fd, o) : socket_set(fd, o->level, o->name, o->value, o->length);
@@ -260,8 +289,8 @@ int socket_options_restore(int fd, int number, const struct socket_option *o, ui
 		uint8_t now[sizeof(o->value)];
 		int r;
 
-		if (is_group(o)) {
-			r = early ? 0 : join(fd, number, o);
+		if (is_group(o) || is_peer(o)) {
+			r = early ? 0 : is_peer(o) ? peer_restore(fd, number, o) : join(fd, number, o);
 			if (r < 0)
 				return r;
 			continue;

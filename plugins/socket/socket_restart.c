@@ -13,7 +13,7 @@
  *
  * After REFILL only the program's own descriptors are left: ends of file come when the program closes.
  *
- * Credentials: SO_PEERCRED of a restored unix connection names the maker at both ends.
+ * Credentials: to the kernel the maker is at both ends of a unix connection; SO_PEERCRED tells the program what it told before (base/peer_link.h).
  */
 #include <errno.h>
 #include <string.h>
