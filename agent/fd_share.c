@@ -4,7 +4,7 @@
  *
  * In QUIESCE each process publishes, under a key made of pid namespace, device, inode and type, where it holds the description, and asks for the
  * same key. In drain round 0, when every process stands still and every answer is there, it compares the others' by kcmp. All see the
- * same holders, so all elect the same leader: the lowest pid. An inode is a coarse key (every holder of /dev/null is
+ * same holders, so all elect the same leader: the lowest pid, of those that can tell all of it. (What an epoll set watches has numbers of who has added it: another holder may have closed them, or never had them.) An inode is a coarse key (every holder of /dev/null is
  * under one), kcmp is what decides. A fork leaves a description its number, so that is tried first, and no process has it twice. Terminals are not named: each process re-attaches its own. Processes of
  * different pid namespaces, which parts of a job have (fermata restart --part), have nothing in common. Where kcmp is refused: fd_share_mark.c.
  */
@@ -95,10 +95,11 @@ int fd_share_publish(void)
 	for (uint32_t i = 0; i < fd_table.count && !r; i++) {
 		struct fd_entry *e = fd_table.entries[i];
 		struct share_key key = key_of(e);
-		struct share_holder holder = { fermata_pid(), e->desc.fd, e->stdio_mask, e->desc.status, fd_share_kind(e), fd_share_eventfd(e), (uint32_t)raw_gettid() };
+		struct share_holder holder = { fermata_pid(), e->desc.fd, e->stdio_mask, e->desc.status, fd_share_kind(e), fd_share_eventfd(e), (uint32_t)raw_gettid(), e->desc.partial };
 
 		if (!e->plugin)
 			continue;
+		e->leader_partial = e->desc.partial;
 		r = fermata_publish(&key, sizeof(key), &holder, sizeof(holder));
 		if (!r && !asked_before(i))
 			r = fermata_ask(&key, sizeof(key));
@@ -144,6 +145,18 @@ int fd_share_append(struct share_holders *l, const struct share_holder *h)
 	return 0;
 }
 
+bool fd_share_is_before(const struct fd_entry *e, const struct share_holder *h)
+{
+	return h->partial != e->leader_partial ? !h->partial : h->pid < e->leader_pid;
+}
+
+void fd_share_lead(struct fd_entry *e, const struct share_holder *h)
+{
+	e->leader_pid = h->pid;
+	e->leader_fd = h->fd;
+	e->leader_partial = h->partial;
+}
+
 /* 1: @other is of the same description, and has been taken into account; 0: not; or -errno. */
 static int compare(struct fd_entry *e, const struct share_holder *other)
 {
@@ -154,10 +167,8 @@ static int compare(struct fd_entry *e, const struct share_holder *other)
 	if (r > 0)
 		return 0;
 	e->stdio_mask |= other->stdio_mask;
-	if (other->pid < e->leader_pid) {
-		e->leader_pid = other->pid;
-		e->leader_fd = other->fd;
-	}
+	if (fd_share_is_before(e, other))
+		fd_share_lead(e, other);
 	return 1;
 }
 

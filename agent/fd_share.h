@@ -12,6 +12,7 @@ struct share_holder {
 	uint32_t kind; /* of what has no inode of its own; else 0 */
 	uint32_t id;   /* of an eventfd, which has one description; 0: not told */
 	uint32_t tid;  /* of a thread that has it */
+	uint32_t partial; /* it cannot tell all of it */
 };
 
 struct share_holders { /* that may have the description of an entry */
@@ -28,6 +29,9 @@ int fd_share_holder_at(const struct fd_entry *e, unsigned int nth, struct share_
 /* share_holder.kind and .id of @e */
 uint32_t fd_share_kind(const struct fd_entry *e);
 uint32_t fd_share_eventfd(const struct fd_entry *e);
+/* Whether @h, which has the description of @e, leads it rather than who does so far. */
+bool fd_share_is_before(const struct fd_entry *e, const struct share_holder *h);
+void fd_share_lead(struct fd_entry *e, const struct share_holder *h); /* it does */
 /* Says that @e and @other could not be compared; @err. */
 int fd_share_refused(const struct fd_entry *e, const struct share_holder *other, int err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Which process leads a description, where kcmp is refused: it takes the others' descriptors and looks for a mark on them (fd_mark.c), beginning
- * with the lowest pid: the first that has it leads. Only the leader looks further, for those of whom it does not know that they are standard streams. All that
+ * with the lowest pid of those that can tell all of it: the first that has it leads. Only the leader looks further, for those of whom it does not know that they are standard streams. All that
  * runs in a child that has our memory and a table of its own: what has been taken is closed again, and a process that closes any descriptor of a file lets go
  * its POSIX locks on it, and of a message queue what it has registered there. No state.
  */
@@ -22,10 +22,12 @@
 
 static bool is_before(const struct share_holders *l, const struct share_holder *a, const struct share_holder *b)
 {
+	if (a->partial != b->partial)
+		return !a->partial;
 	return a->pid < b->pid || (a->pid == b->pid && a->fd == l->fd);
 }
 
-/* By pid; first those under our number. */
+/* In the order in which they may lead; of one process first those under our number. */
 static int holders_add(struct share_holders *l, const struct share_holder *h)
 {
 	uint32_t i = l->count;
@@ -81,17 +83,16 @@ static int resolve_marked(struct fd_entry *e)
 	for (uint32_t i = 0; i < l.count && !r; i++) {
 		const struct share_holder *h = &l.all[i];
 
-		if (h->pid > e->leader_pid && !(h->stdio_mask & ~e->stdio_mask))
+		if (!fd_share_is_before(e, h) && !(h->stdio_mask & ~e->stdio_mask))
 			continue;
 		same = has_same(e, h);
 		r = same < 0 ? same : 0;
 		if (same <= 0)
 			continue;
 		e->stdio_mask |= h->stdio_mask;
-		if (h->pid > e->leader_pid)
+		if (!fd_share_is_before(e, h))
 			continue;
-		e->leader_pid = h->pid;
-		e->leader_fd = h->fd;
+		fd_share_lead(e, h);
 		break;
 	}
 	fermata_free(l.all);

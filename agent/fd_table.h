@@ -27,8 +27,9 @@ struct fd_entry {
 	const struct fermata_plugin *plugin; /* NULL: re-attached, see fd_stdio.c */
 	struct image_fd *fds; /* every descriptor of this process that names it, ascending */
 	uint32_t fd_count, fd_room;
-	uint32_t leader_pid; /* lowest pid of the job that holds the description */
+	uint32_t leader_pid; /* lowest pid of the job that holds the description, of those for whom it is not partial if there are any */
 	int32_t leader_fd;   /* its lowest descriptor there */
+	bool leader_partial;
 	uint32_t stdio_mask; /* bit N: descriptor N (0, 1, 2) of whatever process names it, or somebody was begun with it as that */
 	uint32_t next;	     /* index + 1 of the next entry of the same bucket */
 	uint32_t first;	     /* index of the first entry of the same inode: the root of their tree */

@@ -36,6 +36,7 @@ struct fermata_desc {
 	struct stat st;
 	char link[512];	    /* what /proc/self/fd/N points to */
 	uint32_t id;	    /* unique within the process, stable between its checkpoints' phases */
+	int partial;	    /* set in claim: this process cannot tell all of it. It leads only if nobody can */
 	void *priv;	    /* the owning plugin's, from claim to resume and from restore to refill: fermata_alloc memory
 			     * or NULL; the agent frees it. Not kept over a restart */
 };
@@ -60,7 +61,7 @@ struct fermata_plugin {
 	 * They take numbers of the process and are told by fermata_fd_found: 0 or -errno. */
 	int (*fd_unpack)(struct fermata_desc *d);
 	/* Descriptors. claim: 1 "mine", 0 "not mine". Each description has one owner in the job: dump, drain and restore
-	 * run only in the process that leads it (lowest pid), the others get it from there at restart. */
+	 * run only in the process that leads it (the lowest pid of those for whom it is not partial), the others get it from there at restart. */
 	int (*fd_claim)(struct fermata_desc *d);
 	/* In each process that holds it, before who leads it is known: 1: a terminal that leads out of the job, which is re-attached by each
 	 * process for itself; the plugin is asked no more. */

@@ -106,7 +106,7 @@ static int signalfd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 static int event_fd_claim(struct fermata_desc *d)
 {
 	enum event_kind kind = kind_of(d);
-	int r = kind == EVENT_INOTIFY ? event_inotify_check(d) : kind == EVENT_PIDFD ? event_pidfd_check(d) : 0;
+	int r = kind == EVENT_INOTIFY ? event_inotify_check(d) : kind == EVENT_PIDFD ? event_pidfd_check(d) : kind == EVENT_EPOLL ? event_epoll_check(d) : 0;
 
 	return r ? r : kind != EVENT_NONE;
 }

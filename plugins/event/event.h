@@ -22,7 +22,7 @@ int event_timerfd_dump(struct fermata_desc *d, struct fermata_sink *sink);
 int event_timerfd_restore(struct fermata_desc *d, const struct event_timerfd *r);
 
 /* Refuses one with unread events. */
-int event_inotify_check(const struct fermata_desc *d);
+int event_inotify_check(struct fermata_desc *d);
 int event_inotify_dump(struct fermata_desc *d, struct fermata_sink *sink);
 int event_inotify_refill(struct fermata_desc *d, const struct event_inotify *r, size_t len);
 
@@ -34,6 +34,7 @@ int event_pidfd_drain(const struct fermata_desc *d);
 int event_pidfd_dump(struct fermata_desc *d, struct fermata_sink *sink);
 int event_pidfd_restore(struct fermata_desc *d, const struct event_pidfd *r);
 
+int event_epoll_check(struct fermata_desc *d);
 int event_epoll_dump(struct fermata_desc *d, struct fermata_sink *sink);
 /* Every descriptor of the process is in its place. */
 int event_epoll_refill(struct fermata_desc *d, const struct event_epoll *r);

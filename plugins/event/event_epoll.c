@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * epoll sets: what they watch, by number. The kernel watches an open file under the number that it had when it was added; if that number
- * has been closed since while a duplicate keeps the file open, nothing can name it any more, and the checkpoint is refused. That is asked by
+ * has been closed since while a duplicate keeps the file open, nothing can name it any more, and the checkpoint is refused. If that is so in one process that has the set, but not in another (a child has closed what its
+ * parent's set watches), the other one leads it. That is asked by
  * kcmp(2), so a number that has become another file is not taken for the old one. Where kcmp is refused, by adding it once more: what the set has under that
  * number and file, and nothing else, is there already (EEXIST), and stays as it was. Of two of one number one is old.
  *
@@ -58,18 +59,32 @@ static uint32_t same_before(const struct event_interest *all, uint32_t count)
 	return n;
 }
 
-static int collect(const struct fermata_desc *d, const char *text, struct event_interest *all, uint32_t *ret_count)
-{
-	for (; (text = event_field(text, "tfd:")); (*ret_count)++) {
-		struct event_interest *e = &all[*ret_count];
-		int r = parse(text, e);
+struct set { /* what it watches */
+	struct event_interest *all;
+	uint32_t count, stale; /* the first of a file that is not under its number here: count, if there is none */
+};
 
-		if (r)
-			return fermata_fail(r, "fd %d: the kernel does not tell what an epoll set watches", d->fd);
-		if (!is_current(d->fd, e->fd, same_before(all, *ret_count)))
-			return fermata_fail(-EOPNOTSUPP, "fd %d: the epoll set watches a file that was fd %d and is so no longer, which is not "
-					    "supported: take a descriptor out of the set before it is closed", d->fd, e->fd);
+/* Of few numbers there are two: only then is it looked for the others. */
+static int find_stale(int set, struct set *s)
+{
+	uint64_t *seen;
+	int32_t most = 0;
+
+	for (uint32_t i = 0; i < s->count; i++)
+		most = s->all[i].fd > most ? s->all[i].fd : most;
+	seen = fermata_alloc(((size_t)most / 64 + 1) * sizeof(*seen));
+	if (!seen)
+		return -ENOMEM;
+	memset(seen, 0, ((size_t)most / 64 + 1) * sizeof(*seen));
+	for (s->stale = 0; s->stale < s->count; s->stale++) {
+		int32_t fd = s->all[s->stale].fd;
+		uint64_t *word = &seen[fd / 64], bit = 1ull << (fd % 64);
+
+		if (!is_current(set, fd, *word & bit ? same_before(s->all, s->stale) : 0))
+			break;
+		*word |= bit;
 	}
+	fermata_free(seen);
 	return 0;
 }
 
@@ -84,23 +99,52 @@ static uint32_t lines(const char *text)
 	return n;
 }
 
-int event_epoll_dump(struct fermata_desc *d, struct fermata_sink *sink)
+/* ret->all is the caller's to free. 0 or -errno, said. */
+static int read_set(const struct fermata_desc *d, struct set *ret)
 {
-	struct event_epoll record = { .head = { EVENT_RECORD_VERSION, EVENT_EPOLL } };
-	struct event_interest *all;
+	const char *at;
 	char *text;
 	int r = event_fdinfo(d->fd, &text);
 
+	*ret = (struct set){ NULL, 0, 0 };
 	if (r)
 		return r;
-	all = fermata_alloc(lines(text) * sizeof(*all));
-	r = all ? collect(d, text, all, &record.count) : fermata_fail(-ENOMEM, "no memory for fd %d", d->fd);
+	ret->all = fermata_alloc(lines(text) * sizeof(*ret->all));
+	for (at = text; ret->all && !r && (at = event_field(at, "tfd:")); ret->count++)
+		r = parse(at, &ret->all[ret->count]);
+	if (r)
+		r = fermata_fail(r, "fd %d: the kernel does not tell what an epoll set watches", d->fd);
+	else if (!ret->all || find_stale(d->fd, ret))
+		r = fermata_fail(-ENOMEM, "no memory for fd %d", d->fd);
+	fermata_free(text);
+	return r;
+}
+
+int event_epoll_check(struct fermata_desc *d)
+{
+	struct set s;
+	int r = read_set(d, &s);
+
+	d->partial = s.stale < s.count;
+	fermata_free(s.all);
+	return r;
+}
+
+int event_epoll_dump(struct fermata_desc *d, struct fermata_sink *sink)
+{
+	struct event_epoll record = { .head = { EVENT_RECORD_VERSION, EVENT_EPOLL } };
+	struct set s;
+	int r = read_set(d, &s);
+
+	record.count = s.count;
+	if (!r && s.stale < s.count)
+		r = fermata_fail(-EOPNOTSUPP, "fd %d: the epoll set watches a file that was fd %d and is so no longer, which is not "
+				 "supported: take a descriptor out of the set before it is closed", d->fd, s.all[s.stale].fd);
 	if (!r)
 		r = fermata_sink_write(sink, &record, sizeof(record));
 	if (!r && record.count)
-		r = fermata_sink_write(sink, all, record.count * sizeof(*all));
-	fermata_free(all);
-	fermata_free(text);
+		r = fermata_sink_write(sink, s.all, record.count * sizeof(*s.all));
+	fermata_free(s.all);
 	return r;
 }
 

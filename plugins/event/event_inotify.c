@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * inotify. The kernel tells of each watch its number, its events, and the inode; the agent's wrapper knows with which path it was made. Whether that still
+ * inotify. The kernel tells of each watch its number, its events, and the inode; the agent's wrapper knows with which path it was made, in the process that made it and its
+ * children until they execute another program: one of these leads the descriptor. Whether that still
  * leads there a watch of ours on it tells, in the same words of the kernel. At a restart the watches are made by path, in REFILL, when what
  * the restart itself opens has been opened; each gets its number by INOTIFY_IOC_SETNEXTWD (Linux 4.16, CONFIG_CHECKPOINT_RESTORE).
  *
@@ -28,17 +29,6 @@ struct watch {
 	uint64_t ino, dev;
 };
 
-int event_inotify_check(const struct fermata_desc *d)
-{
-	int unread = 0;
-
-	raw_ioctl(d->fd, FIONREAD, &unread);
-	if (!unread)
-		return 0;
-	return fermata_fail(-EAGAIN, "fd %d (inotify) has %d bytes of events that nobody has read, which cannot be saved: try again when "
-			    "the program has read them", d->fd, unread);
-}
-
 /* "inotify wd:1 ino:2af sdev:800001 mask:2 ..", all hexadecimal. */
 static int parse(const char *line, struct watch *w)
 {
@@ -48,6 +38,33 @@ static int parse(const char *line, struct watch *w)
 		return -EOPNOTSUPP;
 	*w = (struct watch){ .wd = (int32_t)event_number(wd + 3, 16), .ino = event_number(ino + 4, 16),
 			     .dev = event_number(dev + 5, 16), .mask = (uint32_t)event_number(mask + 5, 16) };
+	return 0;
+}
+
+/* Who has made its newest watch, or has forked from who has, knows of all before, too. */
+static int is_known(const char *text)
+{
+	const char *line = event_field(text, "inotify ");
+	struct watch newest;
+	uint32_t flags;
+
+	return !line || (!parse(line, &newest) && fermata_inotify_path(newest.wd, 0, &flags));
+}
+
+int event_inotify_check(struct fermata_desc *d)
+{
+	int unread = 0, r;
+	char *text;
+
+	raw_ioctl(d->fd, FIONREAD, &unread);
+	if (unread)
+		return fermata_fail(-EAGAIN, "fd %d (inotify) has %d bytes of events that nobody has read, which cannot be saved: try again when "
+				    "the program has read them", d->fd, unread);
+	r = event_fdinfo(d->fd, &text);
+	if (r)
+		return r;
+	d->partial = !is_known(text);
+	fermata_free(text);
 	return 0;
 }
 

@@ -2,11 +2,13 @@
 /*
  * inotify: watches keep their numbers, with gaps, and events, also when made with a relative path before the directory was changed, on a symbolic link itself, and
  * through a descriptor that is not the first; they tell of what happens after the last restart, in its order, and of nothing else.
+ * A child has one and knows nothing of its watches, as it has executed a program; after a restart its number is the lower one.
  */
 #include "feature.h"
 
 #include <sys/inotify.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 static int first, second, copy;
 static int wd_dir, wd_file, wd_link, wd_target, wd_other, wd_once;
@@ -128,14 +130,44 @@ static void check_second(void)
 	expect_nothing(copy);
 }
 
-int main(void)
+/* Has @second until the pipe is closed. */
+static pid_t begin_holder(int *ret_way)
 {
+	char number[16];
+	int way[2];
+	pid_t pid;
+
+	CHECK(pipe(way) == 0);
+	snprintf(number, sizeof(number), "%d", way[0]);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK(close(way[1]) == 0);
+		execl("/proc/self/exe", "inotifies", number, NULL);
+		CHECK(!"exec");
+	}
+	CHECK(close(way[0]) == 0);
+	*ret_way = way[1];
+	return pid;
+}
+
+int main(int argc, char **argv)
+{
+	int way, status;
+	pid_t holder;
+	char c;
+
+	if (argc == 2)
+		return read(atoi(argv[1]), &c, 1) != 0;
 	build();
 	feature_ready();
 	do {
-		feature_work();
+		holder = begin_holder(&way);
+		for (int i = 0; i < 10; i++)
+			feature_work();
 		expect_nothing(first);
 		expect_nothing(copy);
+		CHECK(close(way) == 0 && waitpid(holder, &status, 0) == holder && status == 0);
 	} while (feature_step());
 	check_first();
 	check_second();
