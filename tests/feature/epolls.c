@@ -3,39 +3,15 @@
  * epoll sets: level and edge, once-only ones armed and disarmed (of something hung up, too), data of 64 bits, one file under two numbers, a set within a set, one shared
  * with a child, 300 members, and a thread that waits in a set nearly all the time.
  */
-#include "feature.h"
+#include "epoll_calls.h"
 
 #include <pthread.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
 #define MANY 300
-#define TAG 0xfeedbeef00000000u
 
 static int set, outer, level, edge, once, disarmed, idle, twin, server, shared, poke, many_set, many[MANY], pair[2], hung[2];
-
-static void add(int to, int fd, uint32_t events, uint64_t data)
-{
-	struct epoll_event e = { .events = events, .data.u64 = data };
-
-	CHECK(epoll_ctl(to, EPOLL_CTL_ADD, fd, &e) == 0);
-}
-
-static void put(int fd)
-{
-	uint64_t one = 1;
-
-	CHECK(write(fd, &one, sizeof(one)) == (ssize_t)sizeof(one));
-}
-
-static void take(int fd)
-{
-	uint64_t n;
-
-	CHECK(read(fd, &n, sizeof(n)) == (ssize_t)sizeof(n));
-}
 
 /* Waits until @data is told of; what else comes is one of the others. */
 static uint32_t told(int in, uint64_t data)

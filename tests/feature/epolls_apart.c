@@ -3,34 +3,9 @@
  * epoll sets that two processes have, of which one cannot name what they watch: a child has added what its parent never had, and one has closed what its parent's set watches (redis' does, while it saves). After a restart
  * that one's number is lower than its parent's.
  */
-#include "feature.h"
+#include "epoll_calls.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/wait.h>
-
-#define TAG 0xfeedbeef00000000u
-
-static void add(int to, int fd, uint64_t data)
-{
-	struct epoll_event e = { .events = EPOLLIN, .data.u64 = data };
-
-	CHECK(epoll_ctl(to, EPOLL_CTL_ADD, fd, &e) == 0);
-}
-
-static void put(int fd)
-{
-	uint64_t one = 1;
-
-	CHECK(write(fd, &one, sizeof(one)) == (ssize_t)sizeof(one));
-}
-
-static void take(int fd)
-{
-	uint64_t n;
-
-	CHECK(read(fd, &n, sizeof(n)) == (ssize_t)sizeof(n) && n == 1);
-}
 
 /* Nothing else is. */
 static void told(int set, uint64_t data)
@@ -61,7 +36,7 @@ static pid_t begin_adding(int set, int *ret_ask, int *ret_answer)
 		CHECK(close(ask[1]) == 0 && close(answer[0]) == 0);
 		event = eventfd(0, 0);
 		CHECK(event >= 0);
-		add(set, event, TAG + 1);
+		add(set, event, EPOLLIN, TAG + 1);
 		do {
 			CHECK(write(answer[1], "", 1) == 1);
 			if (read(ask[0], &c, 1) != 1)
@@ -69,7 +44,7 @@ static pid_t begin_adding(int set, int *ret_ask, int *ret_answer)
 			if (c == 'p')
 				put(event);
 			else
-				take(event);
+				CHECK(take(event) == 1);
 		} while (1);
 	}
 	CHECK(close(ask[0]) == 0 && close(answer[1]) == 0 && read(answer[0], &c, 1) == 1);
@@ -111,7 +86,7 @@ int main(void)
 	pid_t adding, closed;
 
 	CHECK(added >= 0 && own >= 0 && event >= 0);
-	add(own, event, TAG + 2);
+	add(own, event, EPOLLIN, TAG + 2);
 	adding = begin_adding(added, &asking, &answer);
 	feature_ready();
 	do {
@@ -121,7 +96,7 @@ int main(void)
 		feature_work();
 		told(own, TAG + 2);
 		told(added, TAG + 1);
-		take(event);
+		CHECK(take(event) == 1);
 		ask(asking, answer, 't');
 		feature_work();
 		is_quiet(own);

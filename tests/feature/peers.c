@@ -203,18 +203,21 @@ static void begin_pairs(pid_t ret[2])
 static pid_t begin_server(int *ret)
 {
 	struct sockaddr_un a = address();
-	pid_t self = getpid(), server = child();
+	int listening[2];
+	pid_t self = getpid(), server;
+	char byte;
 
-	*ret = socket(AF_UNIX, SOCK_STREAM, 0);
-	CHECK(*ret >= 0);
+	CHECK(pipe(listening) == 0);
+	server = child();
 	if (server == 0) {
-		CHECK(bind(*ret, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(*ret, 4) == 0);
-		serve(*ret, self);
+		int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+		CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0 && listen(fd, 4) == 0);
+		CHECK(write(listening[1], "", 1) == 1 && close(listening[0]) == 0 && close(listening[1]) == 0);
+		serve(fd, self);
 	}
-	while (connect(*ret, (struct sockaddr *)&a, sizeof(a)) < 0) {
-		CHECK(errno == ENOENT || errno == ECONNREFUSED);
-		usleep(1000);
-	}
+	CHECK(close(listening[1]) == 0 && read(listening[0], &byte, 1) == 1 && close(listening[0]) == 0);
+	*ret = dial();
 	return server;
 }
 
