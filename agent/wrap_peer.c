@@ -90,10 +90,9 @@ int fermata_peer_restore(int fd, int pid)
 static int show_pidfd(int fd, int *pidfd)
 {
 	pid_t now, pid;
-	int r = kernel_says(fd, &now);
 
-	if (r)
-		return r;
+	if (kernel_says(fd, &now))
+		return 0;
 	pid = shown(fd, now);
 	if (pid == now)
 		return 0;
@@ -102,20 +101,21 @@ static int show_pidfd(int fd, int *pidfd)
 	return *pidfd < 0 ? *pidfd : 0;
 }
 
-/* A restart before enter: what the kernel said then is not what it says now, and stays. */
+/* The kernel is asked again in enter: before that a restart may have been, and it named another. Who has closed @fd meanwhile, in another thread, gets what it said. */
 EXPORT int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *restrict length)
 {
 	struct ucred *c = value;
-	int r;
+	int r, pid;
 
 	WRAP_READY(getsockopt);
 	r = real.getsockopt(fd, level, name, value, length);
 	if (likely(r || level != SOL_SOCKET || (name != SO_PEERCRED && name != SO_PEERPIDFD)) || !agent.active || *length < sizeof(c->pid))
 		return r;
 	fermata_enter();
-	if (name == SO_PEERCRED)
-		c->pid = shown(fd, c->pid);
-	else
+	pid = name == SO_PEERCRED ? fermata_peer_pid(fd) : -1;
+	if (pid >= 0)
+		c->pid = pid;
+	if (name == SO_PEERPIDFD)
 		r = show_pidfd(fd, value);
 	fermata_leave();
 	if (!r)

@@ -41,33 +41,6 @@ static int parse(const char *line, struct watch *w)
 	return 0;
 }
 
-/* Who has made its newest watch, or has forked from who has, knows of all before, too. */
-static int is_known(const char *text)
-{
-	const char *line = event_field(text, "inotify ");
-	struct watch newest;
-	uint32_t flags;
-
-	return !line || (!parse(line, &newest) && fermata_inotify_path(newest.wd, 0, &flags));
-}
-
-int event_inotify_check(struct fermata_desc *d)
-{
-	int unread = 0, r;
-	char *text;
-
-	raw_ioctl(d->fd, FIONREAD, &unread);
-	if (unread)
-		return fermata_fail(-EAGAIN, "fd %d (inotify) has %d bytes of events that nobody has read, which cannot be saved: try again when "
-				    "the program has read them", d->fd, unread);
-	r = event_fdinfo(d->fd, &text);
-	if (r)
-		return r;
-	d->partial = !is_known(text);
-	fermata_free(text);
-	return 0;
-}
-
 /* What a watch on @path would be, by a descriptor of ours. */
 static int probe(const char *path, uint32_t flags, struct watch *ret)
 {
@@ -103,6 +76,33 @@ static const char *path_of(const struct watch *w, uint32_t *ret_flags)
 		if (!probe(path, *ret_flags, &there) && same(&there, w))
 			return path;
 	return NULL;
+}
+
+/* Who has made its newest watch, or has forked from who has, knows of all before, too. */
+static int is_known(const char *text)
+{
+	const char *line = event_field(text, "inotify ");
+	struct watch newest;
+	uint32_t flags;
+
+	return !line || (!parse(line, &newest) && path_of(&newest, &flags));
+}
+
+int event_inotify_check(struct fermata_desc *d)
+{
+	int unread = 0, r;
+	char *text;
+
+	raw_ioctl(d->fd, FIONREAD, &unread);
+	if (unread)
+		return fermata_fail(-EAGAIN, "fd %d (inotify) has %d bytes of events that nobody has read, which cannot be saved: try again when "
+				    "the program has read them", d->fd, unread);
+	r = event_fdinfo(d->fd, &text);
+	if (r)
+		return r;
+	d->partial = !is_known(text);
+	fermata_free(text);
+	return 0;
 }
 
 static int dump_watch(const struct fermata_desc *d, const struct watch *w, struct fermata_sink *sink)

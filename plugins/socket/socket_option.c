@@ -183,7 +183,7 @@ static int peer_restore(int fd, int number, const struct socket_option *o)
 
 	memcpy(&pid, o->value, sizeof(pid));
 	r = fermata_peer_restore(fd, pid);
-	return r ? fermata_fail(r, "fd %d: that process %d is its peer cannot be noted (errno %d)", number, pid, -r) : 0;
+	return r ? fermata_fail(r, "fd %d: that process %d is its peer cannot be noted in the runtime directory (errno %d): make room there", number, pid, -r) : 0;
 }
 
 /* What is joined, or attached, is not an option that reads back. */
