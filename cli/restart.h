@@ -21,6 +21,7 @@
  *   restart_capsule.c  the namespaces, if there are any
  *   restart_init.c     their process 1
  *   restart_walk.c     without namespaces: can it be done, and what has to be out of the way
+ *   restart_wanted.c   numbers that other restarts wait for
  *   restart_turns.c    old pids then, one after the other
  *   restart_ids.c      numbers of the job, and others
  *   restart_family.c   parents, sessions and groups: who has to be made, and by whom
@@ -157,6 +158,7 @@ struct restart {
 	struct plan_turns *turns; /* shared by all; without a capsule only */
 	int turns_fd;
 	int walk_lock; /* file; negative: none */
+	struct restart_wanted *wanted; /* NULL: in a capsule */
 };
 
 /* Between `fermata restart` and the capsule's init: datagrams of a socket pair. */
@@ -349,11 +351,17 @@ int restart_walk_prepare(struct restart *r); /* without one: before any process 
 /* Nobody else walks until _unlock(), if it can be had; @keep_alive, if there is one, is called while that takes its time. */
 void restart_walk_lock(struct restart *r, void (*keep_alive)(void *arg), void *arg);
 void restart_walk_unlock(struct restart *r);
-/* The next processes get numbers that the job has not: 0 or -errno. */
+/* The next processes get numbers that neither the job has nor one that waits to come back: 0 or -errno. */
 int restart_walk_aside(const struct restart *r);
 int restart_walk_past(const struct restart *r); /* the same of the next one alone, which so may come before the job's next */
 bool restart_walk_is_ours(const struct restart *r, uint32_t id);
 void restart_walk_free(struct restart *r);
+
+/* ---- restart_wanted.c ---- without a capsule, all of it as well as it can */
+void restart_wanted_publish(struct restart *r);	 /* the numbers of the job: others keep off them */
+void restart_wanted_withdraw(struct restart *r); /* it has got them, or does without */
+void restart_wanted_look(const struct restart *r);
+bool restart_wanted_by_others(const struct restart *r, uint32_t id); /* when we looked last */
 
 /* ---- restart_turns.c ---- */
 int restart_turns_create(struct restart *r); /* 0 or -errno */

@@ -127,7 +127,8 @@ static void hear_restorers(struct session *s)
 {
 	if (!restart_gate_hear(&s->gate)) {
 		s->watch[WATCH_LOG].fd = -1;
-		restart_walk_unlock(s->restart); /* all threads are made */
+		restart_wanted_withdraw(s->restart); /* all threads are made */
+		restart_walk_unlock(s->restart);
 	}
 	if (restart_gate_is_due(&s->gate)) {
 		restart_walk_lock(s->restart, session_keep_alive, s);

@@ -9,7 +9,8 @@
  * restart_turns.c says in which order.
  *
  * Processes of fermata itself must not stand on a number of the job: before any is made, the next ones are led to where none is. So are those of anybody
- * while the memory is read and the threads have not got their numbers yet, and at the end, should the job have to come back again.
+ * while the memory is read and the threads have not got their numbers yet, and at the end, should the job have to come back again. They keep off
+ * the numbers of other jobs that are about to come back, too (restart_wanted.c).
  */
 #include "cli/restart.h"
 
@@ -186,29 +187,39 @@ static int check_free(const struct plan_turns *t)
 	return used ? CLI_CANNOT : 0;
 }
 
-/* The numbers after @from that no process of the job has. */
-static uint32_t gap_after(const struct plan_turns *t, uint32_t from)
+/* The first numbers from @from on that no process of the job has, nor, @others, of one that waits. */
+static uint32_t gap_after(const struct restart *r, uint32_t from, uint32_t end, bool others)
 {
-	for (uint32_t id = from; id < from + ASIDE; id++)
-		if (is_of_the_job(t, id))
+	for (uint32_t id = from; id < from + ASIDE && id < end; id++)
+		if ((others && restart_wanted_by_others(r, id)) || is_of_the_job(r->turns, id))
 			from = id + 1;
 	return from;
 }
 
+/* The same behind the last number, or from the beginning, or, if there are none, without regard to others. */
+static uint32_t find_gap(const struct restart *r, uint32_t from, uint32_t end)
+{
+	uint32_t gap = gap_after(r, from, end, true);
+
+	if (gap == from || gap + ASIDE < end)
+		return gap;
+	gap = gap_after(r, PID_WALK_RESERVED + 1, end, true);
+	if (gap + ASIDE < end)
+		return gap;
+	gap = gap_after(r, from, end, false);
+	return gap + ASIDE < end ? gap : gap_after(r, PID_WALK_RESERVED + 1, end, false);
+}
+
 int restart_walk_aside(const struct restart *r)
 {
-	const struct plan_turns *t = r->turns;
 	long last = pid_walk_last(), end = pid_walk_end();
 	uint32_t gap;
 
 	if (last < 0 || end < 0)
 		return (int)(last < 0 ? last : end);
-	gap = gap_after(t, (uint32_t)last + 1);
-	if (gap == (uint32_t)last + 1)
-		return 0;
-	if (gap + ASIDE >= (uint32_t)end)
-		gap = gap_after(t, PID_WALK_RESERVED + 1);
-	return pid_walk_near(gap + PID_WALK_MARGIN, -1, 0);
+	restart_wanted_look(r);
+	gap = find_gap(r, (uint32_t)last + 1, (uint32_t)end);
+	return gap == (uint32_t)last + 1 ? 0 : pid_walk_near(gap + PID_WALK_MARGIN, -1, 0);
 }
 
 bool restart_walk_is_ours(const struct restart *r, uint32_t id)
@@ -238,6 +249,8 @@ int restart_walk_prepare(struct restart *r)
 	err = restart_turns_create(r);
 	r->walk_lock = lock_open();
 	if (!err)
+		restart_wanted_publish(r);
+	if (!err)
 		restart_walk_lock(r, NULL, NULL); /* until the processes are made */
 	code = err ? 0 : check_free(r->turns);
 	if (code)
@@ -254,9 +267,12 @@ void restart_walk_free(struct restart *r)
 	if (!r->turns)
 		return;
 	restart_walk_aside(r);
+	restart_wanted_withdraw(r);
 	restart_walk_unlock(r); /* the descriptor is shared with init */
 	close(r->walk_lock);
 	munmap(r->turns, plan_turns_size(r->turns->count));
 	close(r->turns_fd);
+	free(r->wanted);
+	r->wanted = NULL;
 	r->turns = NULL;
 }
