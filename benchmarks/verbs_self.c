@@ -27,12 +27,13 @@ static void connect_to_itself(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
 	struct ibv_port_attr port;
+	union ibv_gid gid;
 
-	self_must(!ibv_query_port(qp->context, 1, &port), "ibv_query_port");
+	self_must(!ibv_query_port(qp->context, 1, &port) && !ibv_query_gid(qp->context, 1, 0, &gid), "the port");
 	self_must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
 	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num,
 				  .max_dest_rd_atomic = 1, .min_rnr_timer = 1,
-				  .ah_attr = { .dlid = port.lid, .port_num = 1 } };
+				  .ah_attr = { .dlid = port.lid, .port_num = 1, .is_global = !port.lid, .grh = { .dgid = gid, .hop_limit = 1 } } };
 	self_must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
 	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,

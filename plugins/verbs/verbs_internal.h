@@ -148,8 +148,11 @@ int verbs_context_recreate(struct shadow_context *c);
 int verbs_pd_recreate(struct shadow_context *c, struct shadow_pd *pd);
 int verbs_td_recreate(struct shadow_context *c, struct shadow_td *td);
 int verbs_dm_recreate(struct shadow_context *c, struct shadow_dm *dm);
-int verbs_mr_recreate(struct shadow_context *c, struct shadow_mr *mr);
-int verbs_mr_redraw(struct shadow_context *c, struct shadow_mr *mr); /* once more, for other keys */
+/* The device's region behind a shadow, registered as the program did it. NULL with errno. */
+struct ibv_mr *verbs_mr_real(const struct shadow_mr *mr);
+int verbs_mr_deregister(void *real);
+int verbs_lkeys_begin(void); /* the table of our local keys, before any region is made, and the numbers of contexts in it. 0 or -errno, said */
+int verbs_mrs_recreate(struct shadow_context *c); /* and publishes their keys */
 /* verbs_mr_hole.c: around the registration of memory of which a part may not be there any more. */
 void verbs_holes_fill(const void *addr, size_t length);
 void verbs_holes_empty(void);

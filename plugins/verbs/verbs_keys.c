@@ -46,8 +46,10 @@ void verbs_keys_put(struct keys *t, const struct key_entry *e)
 {
 	uint32_t at = keys_slot(t, e->key);
 
-	for (; t->entries[at].owner.context; at = (at + 1) & t->mask)
+	for (; t->entries[at].owner.context; at = (at + 1) & t->mask) {
+		t->again += t->entries[at].key == e->key;
 		t->steps++;
+	}
 	t->entries[at] = *e;
 	t->count++;
 }

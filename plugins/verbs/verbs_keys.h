@@ -18,6 +18,7 @@ struct keys {
 	uint64_t factor; /* a key's place: keys_slot */
 	uint32_t shift;
 	uint32_t steps; /* from its place to where a key lies, of all keys */
+	uint32_t again; /* how often a key has met one like itself there; 0: none stands for several entries */
 	struct key_entry entries[] __attribute__((aligned(16)));
 };
 

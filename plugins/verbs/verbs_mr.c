@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory regions. A restart registers the same address, length and access again; the keys that the program knows stay, and
+ * Memory regions. A restart registers the same address, length and access again (verbs_mr_restart.c); the keys that the program knows stay, and
  * verbs_fabric_keys.c translates them. A region registered after a restart is told with the device's own keys: so these must be
  * none that the program knows already, and are drawn again if they are.
  */
@@ -28,7 +28,7 @@ static struct ibv_mr *real_register(struct ibv_pd *pd, void *addr, size_t length
 	return b->ibv_reg_mr ? b->ibv_reg_mr(pd, addr, length, (int)access) : verbs_unsupported();
 }
 
-static int deregister(void *real)
+int verbs_mr_deregister(void *real)
 {
 	return verbs_backend.ibv_dereg_mr(real);
 }
@@ -43,7 +43,7 @@ static struct ibv_mr *register_new(struct ibv_pd *pd, void *addr, size_t length,
 	do
 		mr = real_register(shadow_pd(pd)->real, addr, length, iova, access, kind);
 	while (mr && verbs_moved && verbs_draws_hold(&draws, verbs_key_known(shadow_context(pd->context), mr->lkey, mr->rkey), mr));
-	return verbs_draws_end(&draws, mr, deregister);
+	return verbs_draws_end(&draws, mr, verbs_mr_deregister);
 }
 
 /* @dm: the region lies there, from @iova on. */
@@ -82,34 +82,12 @@ static struct ibv_mr *mr_register(struct ibv_pd *p, void *addr, size_t length, u
 	return mr ? &mr->pub : NULL;
 }
 
-static struct ibv_mr *real_again(const struct shadow_mr *mr)
+struct ibv_mr *verbs_mr_real(const struct shadow_mr *mr)
 {
 	struct ibv_pd *pd = shadow_pd(mr->pub.pd)->real;
 
-	return VERBS_DEVICE(mr->dm ? verbs_reg_dm_mr(pd, mr->dm, mr->offset, mr->pub.length, mr->access) :
-				     real_register(pd, mr->pub.addr, mr->pub.length, mr->iova, mr->access, (enum mr_kind)mr->kind));
-}
-
-int verbs_mr_recreate(struct shadow_context *c, struct shadow_mr *mr)
-{
-	mr->real = real_again(mr);
-	if (!mr->real && !mr->dm && mr->pub.length) { /* a part of its memory is not there any more */
-		verbs_holes_fill(mr->pub.addr, mr->pub.length);
-		mr->real = real_again(mr);
-		verbs_holes_empty();
-	}
-	return mr->real ? 0 : fermata_fail(-errno, "memory region %p+%zu (key 0x%x) cannot be registered on %s again "
-					   "(error %d): raise RLIMIT_MEMLOCK (ulimit -l)", mr->pub.addr,
-					   mr->pub.length, mr->pub.lkey, c->device->pub.name, errno);
-}
-
-int verbs_mr_redraw(struct shadow_context *c, struct shadow_mr *mr)
-{
-	struct ibv_mr *before = mr->real;
-	int r = verbs_mr_recreate(c, mr);
-
-	VERBS_DEVICE(verbs_backend.ibv_dereg_mr(before));
-	return r;
+	return mr->dm ? verbs_reg_dm_mr(pd, mr->dm, mr->offset, mr->pub.length, mr->access) :
+			real_register(pd, mr->pub.addr, mr->pub.length, mr->iova, mr->access, (enum mr_kind)mr->kind);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)

@@ -51,9 +51,11 @@ static void keys_alias(void)
 	struct shadow_mr *mr;
 	int r = 0;
 
+	if (!verbs_backend.softrdma_key_alias || !verbs_rkeys || !verbs_rkeys->again)
+		return;
 	for_each_context(c)
 		list_each(mr, &c->mrs, link)
-			if (!r && verbs_backend.softrdma_key_alias && mr->real->rkey != mr->pub.rkey && verbs_key_is_ambiguous(mr->pub.rkey))
+			if (!r && mr->real->rkey != mr->pub.rkey && verbs_key_is_ambiguous(mr->pub.rkey))
 				r = VERBS_DEVICE(verbs_backend.softrdma_key_alias(mr->real, mr->pub.rkey));
 	if (r)
 		log_error("process %u has more keys that others have, too, than the device takes note of: a new connection that uses one may fail", fermata_member());

@@ -214,7 +214,8 @@ static void make_keys(const struct names *n, const struct counts *c, int scatter
 
 	if (!n->keys)
 		return;
-	memset(keys, 0, verbs_keys_size(c->keys));
+	if (scattered) /* for the second time */
+		memset(keys, 0, verbs_keys_size(c->keys));
 	verbs_keys_place(keys, c->keys, scattered);
 	each_value(chunk, NAME_MR)
 		for (uint32_t m = 0; m < keys_in(chunk) && !verbs_keys_are_crowded(keys); m++)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The names of the fabric at a restart: what this process's old names mean now is published (what everybody's mean is learnt: verbs_names_make.c). Also our own local keys, which
- * nobody else is told. The program stands still.
+ * The names of the fabric at a restart: what this process's old names mean now is published (what everybody's mean is learnt: verbs_names_make.c). Those of regions are
+ * as soon as these are made (verbs_mr_restart.c). The program stands still.
  */
 #include "plugins/verbs/verbs_internal.h"
-#include "plugins/verbs/verbs_keys.h"
 #include "plugins/verbs/verbs_table.h"
 
 /* A port of this life; 0: it has no address now. */
@@ -98,92 +97,44 @@ static int publish_srqs(const struct shadow_context *c)
 	return !r && chunk.count ? fermata_job_publish(NAME_SRQ, sizeof(NAME_SRQ), &chunk, sizeof(chunk)) : r;
 }
 
-static int key_publish(const char *name, size_t len, struct mr_chunk *chunk, uint32_t virtual, uint32_t real)
+void verbs_chunk_begin(struct mr_chunk *chunk, const struct shadow_context *c)
 {
-	int r = 0;
+	*chunk = (struct mr_chunk){ .owner = owner_of(c), .device = device_of(c->device) };
+}
 
+int verbs_chunk_add(const char *name, size_t len, struct mr_chunk *chunk, uint32_t virtual, uint32_t real)
+{
 	chunk->mr[chunk->count].virtual = virtual;
 	chunk->mr[chunk->count].real = real;
-	if (++chunk->count == ARRAY_SIZE(chunk->mr)) {
-		r = fermata_job_publish(name, len, chunk, sizeof(*chunk));
-		chunk->count = 0;
-	}
+	return ++chunk->count == ARRAY_SIZE(chunk->mr) ? verbs_chunk_end(name, len, chunk) : 0;
+}
+
+int verbs_chunk_end(const char *name, size_t len, struct mr_chunk *chunk)
+{
+	int r = chunk->count ? fermata_job_publish(name, len, chunk, sizeof(*chunk)) : 0;
+
+	chunk->count = 0;
 	return r;
 }
 
-static int publish_keys(const struct shadow_context *c)
+static int publish_windows(const struct shadow_context *c)
 {
-	struct mr_chunk chunk = { .owner = owner_of(c), .device = device_of(c->device) };
-	struct shadow_mr *mr;
+	struct mr_chunk chunk;
 	struct shadow_mw *mw;
 	int r = 0;
 
-	list_each(mr, &c->mrs, link)
-		r = r || !mr->pub.rkey ? r : key_publish(NAME_MR, sizeof(NAME_MR), &chunk, mr->pub.rkey, mr->real->rkey);
-	if (!r && chunk.count)
-		r = fermata_job_publish(NAME_MR, sizeof(NAME_MR), &chunk, sizeof(chunk));
-	chunk.count = 0;
+	verbs_chunk_begin(&chunk, c);
 	list_each(mw, &c->mws, link)
-		r = r ? r : key_publish(NAME_MW, sizeof(NAME_MW), &chunk, verbs_mw_key_virtual(mw, mw->real->rkey), mw->real->rkey);
-	if (!r && chunk.count)
-		r = fermata_job_publish(NAME_MW, sizeof(NAME_MW), &chunk, sizeof(chunk));
-	return r;
-}
-
-static int lkeys_renew(void)
-{
-	struct shadow_context *c;
-	struct shadow_mr *mr;
-	uint32_t count = 0, number = 0;
-	int r;
-
-	for_each_context(c) {
-		c->number = ++number;
-		list_each(mr, &c->mrs, link)
-			count++;
-	}
-	r = verbs_keys_make(&verbs_lkeys, count);
-	for_each_context(c)
-		list_each(mr, &c->mrs, link)
-			r = r ? r : verbs_keys_add(&verbs_lkeys, mr->pub.lkey, mr->real->lkey, (struct verbs_owner){ 0, c->number });
-	return r;
-}
-
-/* Does @mr have in this life the key that the program knows another region of @c by? */
-static int key_hides_another(const struct shadow_context *c, const struct shadow_mr *mr)
-{
-	struct key_entry *found;
-
-	keys_each(found, verbs_lkeys, mr->real->lkey)
-		if (found->owner.context == c->number && found->real != mr->real->lkey)
-			return 1;
-	return 0;
-}
-
-/* So that each of the program's keys can be an alias of its region (keys_alias). Another draw is as unlikely to be one of them as this was. */
-static int lkeys_make(void)
-{
-	struct shadow_context *c;
-	struct shadow_mr *mr;
-	int r = lkeys_renew(), again = 0;
-
-	for_each_context(c)
-		list_each(mr, &c->mrs, link)
-			if (!r && verbs_backend.softrdma_key_alias && key_hides_another(c, mr)) {
-				r = verbs_mr_redraw(c, mr);
-				again = 1;
-			}
-	return r || !again ? r : lkeys_renew();
+		r = r ? r : verbs_chunk_add(NAME_MW, sizeof(NAME_MW), &chunk, verbs_mw_key_virtual(mw, mw->real->rkey), mw->real->rkey);
+	return r ? r : verbs_chunk_end(NAME_MW, sizeof(NAME_MW), &chunk);
 }
 
 int verbs_fabric_publish(void)
 {
 	struct shadow_context *c;
 	struct shadow_device *d;
-	int r = lkeys_make();
+	int r = 0;
 
-	if (r)
-		return fermata_fail(r, "no memory for the table of local keys");
 	list_each(d, &verbs_devices, link)
 		if (!r)
 			r = publish_ports(d);
@@ -193,7 +144,7 @@ int verbs_fabric_publish(void)
 		if (!r)
 			r = publish_srqs(c);
 		if (!r)
-			r = publish_keys(c);
+			r = publish_windows(c);
 	}
 	return r ? r : verbs_names_ask();
 }

@@ -34,7 +34,6 @@ int verbs_numbers(int (*hold)(int fd))
 static int context_recreate(struct shadow_context *c)
 {
 	struct shadow_channel *ch;
-	struct shadow_mr *mr;
 	struct shadow_mw *mw;
 	struct shadow_srq *srq;
 	struct shadow_cq *cq;
@@ -53,8 +52,7 @@ static int context_recreate(struct shadow_context *c)
 		r = r ? r : verbs_dm_recreate(c, dm);
 	list_each(pd, &c->pds, link)
 		r = r ? r : verbs_pd_recreate(c, pd);
-	list_each(mr, &c->mrs, link)
-		r = r ? r : verbs_mr_recreate(c, mr);
+	r = r ? r : verbs_mrs_recreate(c);
 	list_each(mw, &c->mws, link)
 		r = r ? r : verbs_mw_recreate(c, mw);
 	r = r ? r : verbs_mw_rebind_all(c);
@@ -80,6 +78,7 @@ int verbs_recreate(const void *record, size_t len)
 	if (list_empty(&verbs_devices))
 		return r ? r : verbs_fabric_publish();
 	r = r ? r : verbs_devices_renew();
+	r = r ? r : verbs_lkeys_begin();
 	verbs_mw_forget_all();
 	for_each_context(c)
 		r = r ? r : context_recreate(c);

@@ -56,6 +56,10 @@ struct mr_chunk {
 		uint32_t virtual, real;
 	} mr[125];
 };
+/* Restart, RECREATE: one is published whenever it is full, and at the end. 0 or -errno, said. */
+void verbs_chunk_begin(struct mr_chunk *chunk, const struct shadow_context *c);
+int verbs_chunk_add(const char *name, size_t len, struct mr_chunk *chunk, uint32_t virtual, uint32_t real);
+int verbs_chunk_end(const char *name, size_t len, struct mr_chunk *chunk);
 _Static_assert(sizeof(struct qp_chunk) <= 1024 && sizeof(struct mr_chunk) <= 1024, "a name's value");
 
 /* The value of NAME_PORT. */
@@ -88,7 +92,7 @@ struct names {
 	uint64_t hosts, parts; /* struct host_name[], uint64_t[] */
 	uint32_t host_count, part_count;
 };
-#define NAMES_MAGIC "names-1" /* another one with each change of what is in it */
+#define NAMES_MAGIC "names-2" /* another one with each change of what is in it */
 
 extern const struct names *verbs_names HIDDEN; /* NULL: there are none */
 extern const struct port_name *verbs_port_names HIDDEN;
