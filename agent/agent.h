@@ -213,6 +213,7 @@ void traced_forked(void);
 
 /* ---- tracer.c: a process that traces others of the job ---- */
 int tracer_let_go(const uint32_t *children, uint32_t count); /* SUSPEND, stopped: 0 or -errno, with fermata_fail. @children: the living */
+bool tracer_has(int tid); /* one that we have let go of */
 void tracer_take_again(void); /* RESUME, before the threads are released */
 
 /* ---- let_run.c: a process that is stopped ---- */
@@ -222,8 +223,14 @@ int let_run_stopped(void);  /* by which signal; 0: it is not */
 void let_run_note_children(const uint32_t *living, uint32_t count); /* DRAIN: which of them are */
 void let_run_asked(bool asked); /* all threads of the program are asked to stand */
 void let_run_through(void); /* RESUME, and before threads are released: stops again, if it is stopped */
+int let_run_restart(void);   /* RECREATE: 0 or -errno, said */
 void let_run_children_restarted(const uint32_t *living, uint32_t count); /* until those have stopped again that were */
 void let_run_stop_again(void); /* in a restart, before the threads are released */
+
+/* continued.c: a child that goes on after a stop, which its parent has not waited for */
+int continued_ask(uint32_t pid);     /* restart, in its parent: it is to stop. 0 or -errno, said */
+bool continued_await(uint32_t pid);  /* continues it. True: there is no other news of it */
+void continued_again(bool pause);    /* in itself, before the threads are released */
 
 /* ---- wrap_exit.c ---- */
 void exit_foretold(bool ends); /* the process will end without a word, or does not after all */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A process that is stopped (SIGSTOP, Ctrl-Z) at a checkpoint, and comes back stopped. Its threads run for the checkpoint alone, under a tracer of the coordinator's (base/let_run.h). Owns what the
+ * A process that is stopped (SIGSTOP, Ctrl-Z) at a checkpoint, and comes back stopped; and one that was, and goes on, which its parent has not waited for yet (WCONTINUED; continued.c). Its threads run for the checkpoint alone, under a tracer of the coordinator's (base/let_run.h). Owns what the
  * image says of it: by which signal this process is stopped, and which of its children are.
  *
  *   QUIESCE        Is there a tracer, the process is stopped, and so it will be in the image. Whoever of the job stops or continues another one does so before all have answered SUSPEND; and when SIGCONT comes each
@@ -30,7 +30,8 @@
 
 struct child {
 	uint32_t pid;
-	bool untold; /* its parent has not waited for its stop */
+	bool continued; /* its parent has not waited for its going on; else it is stopped, */
+	bool untold;	/* and its parent has not waited for that */
 };
 
 static int stopped_by; /* 0: it runs */
@@ -74,22 +75,24 @@ int let_run_stopped(void)
 	return stopped_by;
 }
 
-static bool is_untold(uint32_t pid)
+static bool look(uint32_t pid, int flags, siginfo_t *ret)
 {
-	siginfo_t info = { 0 };
-
-	return !RAW5(SYS_waitid, P_PID, pid, &info, WSTOPPED | WNOHANG | WNOWAIT | __WALL, NULL) && info.si_pid;
+	ret->si_pid = 0;
+	return !RAW5(SYS_waitid, P_PID, pid, ret, flags | WNOHANG | __WALL, NULL) && ret->si_pid;
 }
 
 void let_run_note_children(const uint32_t *living, uint32_t count)
 {
 	char path[LET_RUN_PATH];
+	siginfo_t info;
 
 	child_count = 0;
 	for (uint32_t i = 0; i < count && child_count < CHILDREN_MAX; i++) {
 		let_run_path(path, agent.jobdir, agent.where, living[i], LET_RUN_STOPPED);
 		if (!RAW3(SYS_faccessat, AT_FDCWD, path, 0))
-			children[child_count++] = (struct child){ living[i], is_untold(living[i]) };
+			children[child_count++] = (struct child){ living[i], .untold = look(living[i], WSTOPPED | WNOWAIT, &info) };
+		else if (look(living[i], WCONTINUED | WNOWAIT, &info) && !tracer_has((int)living[i]))
+			children[child_count++] = (struct child){ living[i], .continued = true };
 	}
 }
 
@@ -179,12 +182,6 @@ void let_run_stop_again(void)
 		raw_tgkill((int)agent.pid, raw_gettid(), SIGSTOP);
 }
 
-static bool look(uint32_t pid, int flags, siginfo_t *ret)
-{
-	ret->si_pid = 0;
-	return !RAW5(SYS_waitid, P_PID, pid, ret, flags | WNOHANG | __WALL, NULL) && ret->si_pid;
-}
-
 /* Until it has stopped again; it does so whoever waits for it. True: it has, and its parent is told no more of that than it was. */
 static bool await_stop(const struct child *c)
 {
@@ -223,6 +220,15 @@ static bool is_news(const uint32_t *living, uint32_t count)
 	return false;
 }
 
+int let_run_restart(void)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < child_count && !r; i++)
+		r = children[i].continued ? continued_ask(children[i].pid) : 0;
+	return r;
+}
+
 /* One stands for all that have come since: where there is other news, it waits again. */
 static void take_signal(bool news)
 {
@@ -232,7 +238,7 @@ static void take_signal(bool news)
 
 	if (RAW4(SYS_rt_sigtimedwait, &set, &info, &now, RAW_SIGSET_SIZE) < 0)
 		return;
-	if (news || info.si_code != CLD_STOPPED || !find((uint32_t)info.si_pid))
+	if (news || (info.si_code != CLD_STOPPED && info.si_code != CLD_CONTINUED) || !find((uint32_t)info.si_pid))
 		RAW3(SYS_rt_sigqueueinfo, raw_gettid(), SIGCHLD, &info);
 }
 
@@ -241,7 +247,7 @@ void let_run_children_restarted(const uint32_t *living, uint32_t count)
 	bool news = false;
 
 	for (uint32_t i = 0; i < child_count; i++)
-		news |= !await_stop(&children[i]);
+		news |= !(children[i].continued ? continued_await(children[i].pid) : await_stop(&children[i]));
 	if (child_count && !(pending_mask() >> (SIGCHLD - 1) & 1)) /* else one waits since before the checkpoint, and stands for all */
 		take_signal(news || is_news(living, count));
 	child_count = 0;

@@ -117,6 +117,7 @@ static void restart_done(void)
 	bool pause = agent.restart.pause;
 
 	hooks_restarted();
+	continued_again(pause);
 	if (pause) /* to this thread, which so does not come past here before the process is told to go on */
 		RAW3(SYS_tgkill, agent.pid, raw_gettid(), SIGSTOP);
 	let_run_children_restarted(living, living_count());
@@ -127,6 +128,8 @@ static void restart_done(void)
 
 static int run(const struct msg_phase *m, struct msg_phase_done *done)
 {
+	int r;
+
 	switch (m->phase) {
 	case PHASE_SUSPEND:
 		return suspend(done);
@@ -138,6 +141,9 @@ static int run(const struct msg_phase *m, struct msg_phase_done *done)
 		return hooks_drain(m->round);
 	case PHASE_WRITE:
 		return dump_write(m, done);
+	case PHASE_RECREATE:
+		r = let_run_restart();
+		return r ? r : hooks_restart(m->phase);
 	default:
 		return hooks_restart(m->phase);
 	}

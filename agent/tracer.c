@@ -62,7 +62,7 @@ static bool is_ours(const char *status)
 	return tracer == agent.pid || RAW3(SYS_faccessat, AT_FDCWD, path, 0 /* F_OK */) == 0;
 }
 
-static bool is_known(int tid)
+bool tracer_has(int tid)
 {
 	for (uint32_t i = 0; i < tracees.count; i++)
 		if (tracees.all[i].tid == tid)
@@ -101,7 +101,7 @@ static int take_task(const char *name, void *arg)
 					    agent.pid, p->pid);
 		return 0;
 	}
-	if (!ours || is_known(tid))
+	if (!ours || tracer_has(tid))
 		return 0;
 	if (tracees.count == TRACEES_MAX)
 		return fermata_fail(-E2BIG, "process %u traces more than %u threads", agent.pid, TRACEES_MAX);

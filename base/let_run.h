@@ -7,6 +7,8 @@
  *   RUNDIR/JOB/let-run-WHERE-PID.stopped    in QUIESCE the agent renames it: so it will be in the image
  *   RUNDIR/JOB/let-run-WHERE-PID.through    the agent renames either: it has come to the end, and waits until the file is gone and it is not traced any more
  *
+ *   RUNDIR/JOB/let-run-WHERE-PID.continued  at a restart its parent makes it, and the agent takes it away: agent/continued.c
+ *
  * WHERE is the number of its pid namespace (host_id.h), in 16 hex digits, PID its number there.
  */
 #pragma once
@@ -16,6 +18,7 @@
 #define LET_RUN_PREFIX "let-run-"
 #define LET_RUN_STOPPED ".stopped"
 #define LET_RUN_THROUGH ".through"
+#define LET_RUN_CONTINUED ".continued"
 #define LET_RUN_PATH 192u /* bytes: more than a path with any of the names takes, as sockets there have shorter ones */
 
 /* The file of process @pid of @where in @jobdir, with @suffix. */
