@@ -11,7 +11,8 @@
  *   takes the SIGCHLD (let_run.c)                         | lets the threads go
  *
  * The child is in user space when it takes the file away, so the kernel has sent the parent's SIGCHLD by then (kernel/signal.c, get_signal). The parent looks whether it is stopped before it looks whether the
- * file is there: a stop of the program's own, afterwards, is never taken for this one. Who is to be paused for a debugger does not stop for this. A child whose parent is gone does not stop; if the parent goes while the child is stopped, the kernel continues it.
+ * file is there: a stop of the program's own, afterwards, is never taken for this one. Who is to be paused for a debugger does not stop for this. A child whose parent is gone does not stop;
+ * if the parent goes while the child is stopped, the kernel continues it.
  *
  * A stop throws away each SIGCONT that waits, and a SIGCONT each stop that does (prepare_signal): those that wait for the process are taken before, and sent again. Not those for one thread alone.
  */
@@ -54,21 +55,27 @@ int continued_ask(uint32_t pid)
 	return r < 0 ? fermata_fail((int)r, "%s cannot be made (errno %ld): make room there, or set FERMATA_RUNDIR to another place", path, -r) : 0;
 }
 
+/* Continues it if it is stopped. False: it is gone, or ends. */
+static bool look(uint32_t pid, const char *path)
+{
+	siginfo_t info = { 0 };
+
+	if (RAW5(SYS_waitid, P_PID, pid, &info, WSTOPPED | WEXITED | WNOWAIT | WNOHANG | __WALL, NULL) || (info.si_pid && info.si_code != CLD_STOPPED))
+		return false;
+	if (info.si_pid && is_there(path))
+		RAW2(SYS_kill, pid, SIGCONT);
+	return true;
+}
+
 bool continued_await(uint32_t pid)
 {
 	const struct timespec nap = { .tv_nsec = LOOK_AGAIN_NS };
 	const uint64_t limit = raw_now_ns() + LIMIT_NS;
-	siginfo_t info = { 0 };
 	char path[LET_RUN_PATH];
 
 	path_of(path, pid);
-	while (info.si_pid = 0, !RAW5(SYS_waitid, P_PID, pid, &info, WSTOPPED | WEXITED | WNOWAIT | WNOHANG | __WALL, NULL) && is_there(path) && raw_now_ns() < limit) {
-		if (info.si_pid && info.si_code != CLD_STOPPED)
-			break;
-		if (info.si_pid)
-			RAW2(SYS_kill, pid, SIGCONT);
+	while (is_there(path) && raw_now_ns() < limit && look(pid, path))
 		RAW2(SYS_nanosleep, &nap, NULL);
-	}
 	if (!is_there(path))
 		return true;
 	RAW3(SYS_unlinkat, AT_FDCWD, path, 0);

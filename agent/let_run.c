@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A process that is stopped (SIGSTOP, Ctrl-Z) at a checkpoint, and comes back stopped; and one that was, and goes on, which its parent has not waited for yet (WCONTINUED; continued.c). Its threads run for the checkpoint alone, under a tracer of the coordinator's (base/let_run.h). Owns what the
- * image says of it: by which signal this process is stopped, and which of its children are.
+ * A process that is stopped (SIGSTOP, Ctrl-Z) at a checkpoint, and comes back stopped. Its threads run for the checkpoint alone, under a tracer of the coordinator's (base/let_run.h). Owns what the
+ * image says of it: by which signal this process is stopped, which of its children are, and which go on again without their parent having waited for that (continued.c).
  *
  *   QUIESCE        Is there a tracer, the process is stopped, and so it will be in the image. Whoever of the job stops or continues another one does so before all have answered SUSPEND; and when SIGCONT comes each
  *                  traced thread stands before it does anything more, and the tracer, who sees it, takes the file away before it lets this thread go on. From here on a SIGCONT is from outside of the job,

@@ -8,7 +8,8 @@
  * that have come since he has looked last: he looks each time that he leads the counter. A file counts for as long as its writer has a lock on it; who finds one without
  * removes it. No restart depends on it: where the file cannot be written, or another user's says nonsense, the worst is a number in use, which is said (check_free()).
  *
- *   /dev/shm/fermata-walk-PID: uint32_t ids[], locked by fcntl(2), which a child does not inherit
+ *   /dev/shm/fermata-walk-NAMESPACE-PID: uint32_t ids[], locked by fcntl(2), which a child does not inherit. NAMESPACE is the inode of /proc/self/ns/pid:
+ *   containers may have the folder in common, but not the numbers.
  */
 #include "cli/restart.h"
 
@@ -22,11 +23,13 @@
 #include <unistd.h>
 
 #define FOLDER "/dev/shm"
-#define PREFIX "fermata-walk-"
+#define PREFIX "fermata-walk-" /* of all namespaces */
+#define NAME_SIZE 64
 #define IDS_MAX (4u << 20) /* PID_MAX_LIMIT of Linux: no number is greater */
 
 struct restart_wanted {
-	char path[64]; /* of our own file; "": none */
+	char prefix[NAME_SIZE]; /* of the files of this namespace */
+	char own[NAME_SIZE];	/* our file's name; "": there is none */
 	int fd;
 	uint8_t others[IDS_MAX / 8]; /* a bit for each number that another restart wants */
 };
@@ -41,10 +44,15 @@ static int lock(int fd, int command, short *ret_holder)
 	return err;
 }
 
+static void own_path(const struct restart_wanted *w, char path[2 * NAME_SIZE])
+{
+	snprintf(path, 2 * NAME_SIZE, FOLDER "/%s", w->own);
+}
+
 /* Nobody sees the file before it is whole and locked: it gets its name then. */
 static int publish(struct restart_wanted *w, const struct plan_turns *t)
 {
-	char self[32];
+	char self[32], path[2 * NAME_SIZE];
 	ssize_t size = (ssize_t)(t->count * sizeof(*t->ids));
 	int err;
 
@@ -55,11 +63,12 @@ static int publish(struct restart_wanted *w, const struct plan_turns *t)
 	if (err)
 		return err;
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", w->fd);
-	snprintf(w->path, sizeof(w->path), FOLDER "/" PREFIX "%d", (int)getpid());
-	unlink(w->path); /* of a process that had our number */
-	if (linkat(AT_FDCWD, self, AT_FDCWD, w->path, AT_SYMLINK_FOLLOW) == 0)
+	snprintf(w->own, sizeof(w->own), "%.48s%d", w->prefix, (int)getpid());
+	own_path(w, path);
+	unlink(path); /* of a process that had our number */
+	if (linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0)
 		return 0;
-	w->path[0] = '\0';
+	w->own[0] = '\0';
 	return -errno;
 }
 
@@ -89,7 +98,7 @@ static void look_at(struct restart_wanted *w, int folder, const char *name)
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && lock(fd, F_GETLK, &holder) == 0) {
 		if (holder == F_UNLCK)
 			unlinkat(folder, name, 0);
-		else
+		else if (!strncmp(name, w->prefix, strlen(w->prefix)))
 			add_file(w, fd);
 	}
 	close(fd);
@@ -105,7 +114,7 @@ void restart_wanted_look(const struct restart *r)
 		return;
 	memset(w->others, 0, sizeof(w->others));
 	while ((e = readdir(d)))
-		if (!strncmp(e->d_name, PREFIX, strlen(PREFIX)) && (!*w->path || strcmp(e->d_name, w->path + strlen(FOLDER "/")) != 0))
+		if (!strncmp(e->d_name, PREFIX, strlen(PREFIX)) && strcmp(e->d_name, w->own) != 0)
 			look_at(w, dirfd(d), e->d_name);
 	closedir(d);
 }
@@ -117,20 +126,28 @@ bool restart_wanted_by_others(const struct restart *r, uint32_t id)
 
 void restart_wanted_publish(struct restart *r)
 {
-	r->wanted = calloc(1, sizeof(*r->wanted));
-	if (r->wanted && publish(r->wanted, r->turns) < 0)
+	struct stat st;
+
+	if (stat("/proc/self/ns/pid", &st) == 0)
+		r->wanted = calloc(1, sizeof(*r->wanted));
+	if (!r->wanted)
+		return;
+	snprintf(r->wanted->prefix, sizeof(r->wanted->prefix), PREFIX "%llu-", (unsigned long long)st.st_ino);
+	if (publish(r->wanted, r->turns) < 0)
 		restart_wanted_withdraw(r); /* those of others are looked at all the same */
 }
 
 void restart_wanted_withdraw(struct restart *r)
 {
 	struct restart_wanted *w = r->wanted;
+	char path[2 * NAME_SIZE];
 
 	if (!w)
 		return;
-	if (*w->path)
-		unlink(w->path);
-	w->path[0] = '\0';
+	own_path(w, path);
+	if (*w->own)
+		unlink(path);
+	w->own[0] = '\0';
 	if (w->fd >= 0)
 		close(w->fd);
 	w->fd = -1;
