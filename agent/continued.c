@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A child that was stopped and goes on, and whose parent has not waited for that yet (WCONTINUED). The kernel tells of it once, so after a restart it has to happen once more. No thread of the
+ * A child that was stopped and goes on, and whose parent has not waited for that yet (WCONTINUED). The kernel tells of it once, so after a restart it has to happen once more. Owns the file by which they know of each other. No thread of the
  * program runs then, and neither of the two is told by a signal what it was told before.
  *
  *   parent                                                | child

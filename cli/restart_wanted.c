@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The numbers that restarts without a capsule wait for (restart_walk.c). One job at a time walks to its own, and leaves the kernel's counter just behind
+ * The numbers that restarts without a capsule wait for (restart_walk.c). Owns the file that says ours. One job at a time walks to its own, and leaves the kernel's counter just behind
  * them: where the numbers of the next job may be, which waits for its turn. So each says beforehand which it wants, in a file that all can read, and no process of fermata
  * that stays is made on any of them.
  *

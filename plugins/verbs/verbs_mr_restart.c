@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory regions at a restart. First all local keys that the program knows are entered into our table, without a meaning; then each region is registered again, and what its
+ * Memory regions at a restart; makes the table of our local keys. First all local keys that the program knows are entered into our table, without a meaning; then each region is registered again, and what its
  * keys mean now is entered and published, while it is at hand: a program may have hundreds of thousands.
  *
  * A device that lets us give a region other names (verbs_fabric_keys.c) is asked by keys of the program at times. So a region must not have the key that
@@ -71,16 +71,17 @@ int verbs_mrs_recreate(struct shadow_context *c)
 {
 	struct mr_chunk chunk;
 	struct shadow_mr *mr;
-	int r = 0;
 
 	verbs_chunk_begin(&chunk, c);
 	list_each(mr, &c->mrs, link) {
-		r = r ? r : register_again(c, mr);
+		int r = register_again(c, mr);
+
+		if (!r)
+			own_entry(c, mr->pub.lkey)->real = mr->real->lkey;
+		if (!r && mr->pub.rkey)
+			r = verbs_chunk_add(NAME_MR, sizeof(NAME_MR), &chunk, mr->pub.rkey, mr->real->rkey);
 		if (r)
 			return r;
-		own_entry(c, mr->pub.lkey)->real = mr->real->lkey;
-		if (mr->pub.rkey)
-			r = verbs_chunk_add(NAME_MR, sizeof(NAME_MR), &chunk, mr->pub.rkey, mr->real->rkey);
 	}
-	return r ? r : verbs_chunk_end(NAME_MR, sizeof(NAME_MR), &chunk);
+	return verbs_chunk_end(NAME_MR, sizeof(NAME_MR), &chunk);
 }

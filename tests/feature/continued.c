@@ -27,12 +27,14 @@ struct worker {
 
 static struct worker *workers; /* shared */
 static struct worker *self;
+static int news[2]; /* a pipe: a byte when a worker's threads move, and when SIGCONT has come */
 static volatile sig_atomic_t stops[COUNT], goes[COUNT]; /* SIGCHLD of them */
 
 static void on_continue(int sig)
 {
 	(void)sig;
 	self->continued++;
+	CHECK(write(news[1], "", 1) == 1);
 }
 
 static void on_child(int sig, siginfo_t *info, void *context)
@@ -81,7 +83,11 @@ static void work(int which)
 	CHECK(signal(SIGCONT, on_continue) != SIG_ERR);
 	for (int i = 1; i < THREADS; i++)
 		CHECK(pthread_create(&threads[i], NULL, move, (void *)&self->moves[i]) == 0);
+	for (int i = 1; i < THREADS; i++)
+		while (!self->moves[i])
+			feature_work();
 	self->pid = getpid();
+	CHECK(write(news[1], "", 1) == 1);
 	move((void *)&self->moves[0]);
 	for (int i = 1; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
@@ -106,7 +112,7 @@ static void await_moves(int which)
 	uint64_t before = moves(which);
 
 	while (moves(which) < before + 10)
-		usleep(1000);
+		feature_work();
 }
 
 static bool is_told(int which, int flags)
@@ -116,6 +122,28 @@ static bool is_told(int which, int flags)
 	CHECK(waitid(P_PID, (id_t)workers[which].pid, &info, flags | WNOHANG) == 0);
 	CHECK(!info.si_pid || (info.si_pid == workers[which].pid && info.si_code == (flags & WCONTINUED ? CLD_CONTINUED : CLD_STOPPED)));
 	return info.si_pid;
+}
+
+static void await_news(void)
+{
+	char c;
+
+	CHECK(read(news[0], &c, 1) == 1);
+}
+
+/* The child has done so, and its SIGCHLD has come. */
+static void await(int which, int flag, volatile sig_atomic_t *came)
+{
+	sigset_t child, before;
+	siginfo_t info;
+
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	CHECK(waitid(P_PID, (id_t)workers[which].pid, &info, flag | WNOWAIT) == 0);
+	CHECK(sigprocmask(SIG_BLOCK, &child, &before) == 0);
+	while (!*came)
+		sigsuspend(&before);
+	CHECK(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
 }
 
 static void make(int which, void (*body)(void))
@@ -130,14 +158,14 @@ static void make(int which, void (*body)(void))
 			work(which);
 		exit(10 + which);
 	}
-	while (!workers[which].pid || !workers[which].moves[THREADS - 1])
-		usleep(1000);
+	await_news();
 	CHECK(kill(pid, SIGSTOP) == 0);
-	while (!stops[which] || !is_told(which, WSTOPPED))
-		usleep(1000);
+	await(which, WSTOPPED, &stops[which]);
+	CHECK(is_told(which, WSTOPPED));
 	CHECK(kill(pid, SIGCONT) == 0);
-	while (!goes[which] || (which != HOLDER && !workers[which].continued))
-		usleep(1000);
+	await(which, WCONTINUED, &goes[which]);
+	if (which != HOLDER)
+		await_news();
 	if (which == TOLD)
 		CHECK(is_told(which, WCONTINUED));
 	if (which == BLOCKER)
@@ -165,7 +193,11 @@ static void end_of(int which)
 
 static void outer(void)
 {
+	const int ours[2] = { news[0], news[1] };
+
+	CHECK(pipe(news) == 0); /* inner's */
 	make(INNER, NULL);
+	memcpy(news, ours, sizeof(ours));
 	work(OUTER);
 	end_of(INNER);
 }
@@ -175,7 +207,7 @@ int main(void)
 	const struct sigaction sa = { .sa_sigaction = on_child, .sa_flags = SA_SIGINFO | SA_RESTART };
 
 	workers = mmap(NULL, COUNT * sizeof(*workers), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	CHECK(workers != MAP_FAILED);
+	CHECK(workers != MAP_FAILED && pipe(news) == 0);
 	CHECK(sigaction(SIGCHLD, &sa, NULL) == 0);
 	for (int i = 0; i < INNER; i++)
 		make(i, i == OUTER ? outer : NULL);
