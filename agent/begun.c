@@ -102,6 +102,8 @@ int begun_refuse(void)
 		return refuse("a dispatch of its system calls (PR_SET_SYSCALL_USER_DISPATCH)");
 	if (unseen & (BEGUN_KEYS | BEGUN_SESSION_KEYRING))
 		return refuse(unseen & BEGUN_KEYS ? "keys of its own, or of a thread's (keyctl)" : "a session keyring of its own (keyctl)");
+	if (unseen & BEGUN_SESSION_KEYS)
+		return refuse("keys of its own in the keyring of its session (keyctl)");
 	if (unseen & BEGUN_NAMESPACE || begun_places(process) != begun.places)
 		return refuse("a namespace or a root directory of its own (unshare, setns, chroot)");
 	fm_format(status, sizeof(status), "%s/status", process); /* last: who has confined itself may not be able to read it */

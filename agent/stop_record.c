@@ -7,6 +7,7 @@
 
 #include "agent/agent.h"
 #include "agent/arch/x86_64/context.h"
+#include "base/speculation.h"
 
 #define FXSAVE_SOFTWARE 464u /* where the kernel says how large its frame is: asm/sigcontext.h */
 #define XSTATE_TILES 18u
@@ -59,6 +60,7 @@ static void record_self(struct stop_thread *t, ucontext_t *frame)
 	RAW5(SYS_prctl, PR_GET_PDEATHSIG, &r->death_signal, 0, 0, 0);
 	r->timer_slack_ns = (uint64_t)RAW5(SYS_prctl, PR_GET_TIMERSLACK, 0, 0, 0, 0);
 	r->machine_check = (uint32_t)(1 + RAW5(SYS_prctl, PR_MCE_KILL_GET, 0, 0, 0, 0));
+	r->speculation = speculation_note();
 	r->personality = (uint32_t)RAW1(SYS_personality, PERSONALITY_ASK);
 	if (RAW5(SYS_get_mempolicy, &r->memory_policy, r->memory_nodes, 8 * sizeof(r->memory_nodes), 0, 0))
 		r->memory_policy = 0; /* a kernel without it, or a container that refuses it */

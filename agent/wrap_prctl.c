@@ -56,42 +56,48 @@ long wrap_confine_syscall(long nr, const long *a)
 	return r;
 }
 
-#define KEYS_LOOKED_AT 16
+#define KEYS_LOOKED_AT 64
 
-/* Where Kerberos keeps its tickets there is a link to the user's persistent keyring (persistent-keyring(7)), which it gets again by itself. */
-static bool is_persistent(int32_t key)
+/* Where Kerberos keeps its tickets there is a link to the user's persistent keyring (persistent-keyring(7)), which it gets again by itself; in a session's one to what the user has in any. */
+static bool is_users(int32_t key)
 {
 	char text[256] = ""; /* TYPE;UID;GID;RIGHTS;NAME */
 
 	RAW4(SYS_keyctl, KEYCTL_DESCRIBE, key, text, sizeof(text) - 1);
-	return !strncmp(text, "keyring;", 8) && strstr(text, ";_persistent.");
+	return !strncmp(text, "keyring;", 8) && (strstr(text, ";_persistent.") || strstr(text, ";_uid."));
 }
 
-/* Of the calling thread, or its process. */
-static bool has_keys(int which)
+/* How many of its own the keyring of the calling thread, its process or its session has; one that may not be looked into has one. */
+static size_t keys(int which)
 {
 	long ring = RAW3(SYS_keyctl, KEYCTL_GET_KEYRING_ID, which, 0 /* do not make it */), n;
-	int32_t keys[KEYS_LOOKED_AT];
+	int32_t all[KEYS_LOOKED_AT];
+	size_t found, count = 0;
 
 	if (ring <= 0)
-		return false;
-	n = RAW4(SYS_keyctl, KEYCTL_READ, ring, keys, sizeof(keys)); /* bytes, of all of them */
-	for (size_t i = 0; n > 0 && i < (size_t)n / sizeof(*keys); i++)
-		if (i == KEYS_LOOKED_AT || !is_persistent(keys[i]))
-			return true;
-	return n < 0;
+		return 0;
+	n = RAW4(SYS_keyctl, KEYCTL_READ, ring, all, sizeof(all)); /* bytes, of all of them */
+	if (n < 0)
+		return 1;
+	found = (size_t)n / sizeof(*all);
+	for (size_t i = 0; i < found; i++)
+		count += i >= KEYS_LOOKED_AT || !is_users(all[i]);
+	return count;
 }
 
-/* Many a command makes the keyring that it names. */
+/* Many a command makes the keyring that it names. What was in a session's before is not the program's. */
 long wrap_keys_syscall(long nr, const long *a)
 {
+	size_t before = keys(KEY_SPEC_SESSION_KEYRING);
 	long r = real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
 	int saved = errno;
 
-	if (has_keys(KEY_SPEC_THREAD_KEYRING) || has_keys(KEY_SPEC_PROCESS_KEYRING))
+	if (keys(KEY_SPEC_THREAD_KEYRING) || keys(KEY_SPEC_PROCESS_KEYRING))
 		begun_mark(BEGUN_KEYS);
 	if (r > 0 && nr == SYS_keyctl && a[0] == KEYCTL_JOIN_SESSION_KEYRING)
 		begun_mark(BEGUN_SESSION_KEYRING);
+	else if (keys(KEY_SPEC_SESSION_KEYRING) > before)
+		begun_mark(BEGUN_SESSION_KEYS);
 	errno = saved;
 	return r;
 }

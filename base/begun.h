@@ -40,6 +40,7 @@ enum begun_unseen {
 	BEGUN_DISPATCH = 8, /* of its system calls: of a thread, up to exec */
 	BEGUN_KEYS = 16, /* in the keyring of a thread or of the process: up to exec */
 	BEGUN_SESSION_KEYRING = 32,
+	BEGUN_SESSION_KEYS = 64, /* put into that which it was begun with */
 	BEGUN_PROGRAMS = BEGUN_DISPATCH | BEGUN_KEYS, /* what neither a child nor the next program has */
 };
 

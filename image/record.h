@@ -92,7 +92,8 @@ struct image_thread {
 	uint64_t sigmask; /* while it stands in the agent; the program's own mask is in its signal frame */
 	uint64_t pending; /* signals pending for this thread, which the restorer sends it */
 	uint64_t altstack_sp, altstack_size;
-	uint32_t altstack_flags, reserved;
+	uint32_t altstack_flags;
+	uint32_t speculation; /* speculation_note() */
 	char comm[16];
 	uint64_t user_regs[27]; /* struct user_regs_struct of the program's interrupted code, for debuggers */
 	uint64_t queued; /* signals pending for this thread, which it queues itself: the agent has their values */

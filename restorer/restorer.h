@@ -33,6 +33,7 @@ struct restorer {
 	uint32_t stranger;  /* a thread with another id than the wanted one; the kernel zeroes it when it has gone */
 	uint32_t ready;	    /* threads that are made and wait; futex */
 	uint32_t policy_told; /* that a thread's memory policy is not to be had */
+	uint32_t speculation_told; /* that a choice against speculation is not */
 	uint32_t hold;	    /* 1 until they may jump; futex, not private: the kernel may be the one who wakes */
 };
 _Static_assert(sizeof(struct restorer) <= 4096, "one page of the hole");

@@ -16,6 +16,7 @@
 
 #include "arch/x86_64/arch.h"
 #include "base/pid_walk.h"
+#include "base/speculation.h"
 #include "restorer.h"
 
 struct start { /* at the top of a thread's stack in the hole */
@@ -64,6 +65,20 @@ void threads_place_memory(struct restorer *r)
 	set_memory_policy(r, &r->threads[0]);
 }
 
+/* What `fermata restart` has forbidden for good stays so (EPERM), and protects no less. */
+static void set_speculation(struct restorer *r, const struct image_thread *t)
+{
+	for (uint32_t kind = 0; kind < SPECULATION_KINDS; kind++) {
+		long has = speculation_ask(kind);
+		uint32_t wanted = speculation_wanted(t->speculation, kind, has);
+
+		if (wanted)
+			RAW5(SYS_prctl, PR_SET_SPECULATION_CTRL, kind, wanted, 0, 0);
+		else if (speculation_lacks(t->speculation, kind, has) && !__atomic_exchange_n(&r->speculation_told, 1, __ATOMIC_RELAXED))
+			warn(r, "the processor speculates as this host has it: nobody may choose here, as had thread", t->tid, 0);
+	}
+}
+
 /* What threads and programs that it begins have from it. */
 static void set_heritable(struct restorer *r, const struct image_thread *t)
 {
@@ -72,6 +87,7 @@ static void set_heritable(struct restorer *r, const struct image_thread *t)
 		RAW5(SYS_prctl, PR_SET_TIMERSLACK, t->timer_slack_ns, 0, 0, 0);
 	if (t->machine_check)
 		RAW5(SYS_prctl, PR_MCE_KILL, PR_MCE_KILL_SET, t->machine_check - 1, 0, 0);
+	set_speculation(r, t);
 	set_memory_policy(r, t);
 }
 

@@ -85,6 +85,17 @@ static int session_keyring(void)
 	return syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) > 0 ? 0 : -1;
 }
 
+/* In whichever session this is: the key goes by itself. */
+static int session_key(void)
+{
+	char name[32];
+	long key;
+
+	snprintf(name, sizeof(name), "fermata-%d", getpid());
+	key = syscall(SYS_add_key, "user", name, "x", 1, KEY_SPEC_SESSION_KEYRING);
+	return key > 0 && !syscall(SYS_keyctl, KEYCTL_SET_TIMEOUT, key, 60) ? 0 : -1;
+}
+
 static const struct way {
 	const char *name, *has;
 	int (*confine)(void);
@@ -103,6 +114,7 @@ static const struct way {
 	{ "keys", "keys of its own", process_keyring, GOES_ON },
 	{ "keys_thread", "keys of its own", thread_keyring, IN_THREAD },
 	{ "session_keyring_exec", "a session keyring of its own", session_keyring, EXECS },
+	{ "session_key_exec", "keys of its own in the keyring of its session", session_key, EXECS },
 };
 
 static int ready[2];
