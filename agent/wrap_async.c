@@ -4,7 +4,8 @@
  * (kernel.io_uring_disabled, Docker's default seccomp profile), libaio on some, and programs have another way (a data base its own threads): in a job they are told that this kernel is without,
  * and go that way. Seen are the calls of liburing and libaio that make one, and the system calls by number; what is made otherwise (those libraries linked statically) is refused at a
  * checkpoint. Likewise sends without a copy (MSG_ZEROCOPY, which a socket allows by SO_ZEROCOPY): the kernel numbers them for each socket, and says later which are through; neither the number nor what is still to be
- * said can be had. And the kernel's TLS (TCP_ULP), whose keys and sequence numbers it keeps to itself: libraries encrypt by themselves then. No state.
+ * said can be had. And the kernel's TLS (TCP_ULP), whose keys and sequence numbers it keeps to itself: libraries encrypt by themselves then. And a program that chooses among the sockets of a
+ * port (SO_ATTACH_REUSEPORT_*), of which nothing can be asked: the kernel chooses then. No state.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -77,6 +78,8 @@ EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t 
 		return refuse_option("MSG_ZEROCOPY", ENOPROTOOPT);
 	if (unlikely(level == IPPROTO_TCP && name == TCP_ULP && agent.active))
 		return refuse_option("TLS of the kernel", ENOENT); /* as where its module is missing */
+	if (unlikely(level == SOL_SOCKET && (name == SO_ATTACH_REUSEPORT_CBPF || name == SO_ATTACH_REUSEPORT_EBPF) && agent.active))
+		return refuse_option("a program that chooses among the sockets of a port (SO_ATTACH_REUSEPORT_*)", ENOPROTOOPT);
 	return real.setsockopt(fd, level, name, value, length);
 }
 

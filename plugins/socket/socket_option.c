@@ -3,11 +3,13 @@
  * The options of a socket that a program may have set and would miss. Each is recorded as it reads, whether set or not, and
  * set again where it differs from what the new socket has; one that this kernel does not know is left out. Buffer sizes are kept only where the program has set them
  * (SO_BUF_LOCK, kernel 5.14): others are the kernel's to tune. SO_REUSEADDR is socket.c's matter. The congestion control is kept where the host has it and lets the user choose it: what
- * goes through is the same under another.
+ * goes through is the same under another; so are the mark for routes and busy polling, which are root's to choose. The interface that a socket is bound to is kept, but of connections: these
+ * are made again where their other end is now.
  */
 #include <errno.h>
 #include <linux/netlink.h>
 #include <linux/udp.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -34,7 +36,7 @@
 #define SOL_NETLINK 270
 #endif
 
-enum { ANY, INET, INET6, TCP, UNIX, UDP, UDP6, NETLINK }; /* which sockets have it */
+enum { ANY, INET, INET6, TCP, UNIX, UDP, UDP6, NETLINK, DEVICE }; /* which sockets have it */
 
 static const struct option_kind {
 	int level, name, length;
@@ -43,6 +45,11 @@ static const struct option_kind {
 	uint8_t locked; /* only if this bit of SO_BUF_LOCK is set; reads twice what was set */
 } kinds[] = {
 	{ SOL_SOCKET, SO_REUSEPORT, 4, INET, 1, 0 },
+	{ SOL_SOCKET, SO_BINDTODEVICE, IFNAMSIZ, DEVICE, 1, 0 },
+	{ SOL_SOCKET, SO_MARK, 4, INET, 0, 0 },
+	{ SOL_SOCKET, SO_BUSY_POLL, 4, INET, 0, 0 },
+	{ SOL_SOCKET, SO_PREFER_BUSY_POLL, 4, INET, 0, 0 },
+	{ SOL_SOCKET, SO_BUSY_POLL_BUDGET, 2, INET, 0, 0 },
 	{ SOL_SOCKET, SO_KEEPALIVE, 4, ANY, 0, 0 },
 	{ SOL_SOCKET, SO_BROADCAST, 4, ANY, 0, 0 },
 	{ SOL_SOCKET, SO_OOBINLINE, 4, ANY, 0, 0 },
@@ -159,6 +166,8 @@ static bool applies(const struct option_kind *k, const struct socket_record *r)
 		return socket_is_udp(r) && r->domain == AF_INET6;
 	case NETLINK:
 		return r->domain == AF_NETLINK;
+	case DEVICE: /* one that has none says nothing */
+		return inet && (r->type != SOCK_STREAM || r->kind == SOCKET_FRESH || r->kind == SOCKET_LISTENING);
 	default:
 		return true;
 	}
@@ -212,11 +221,13 @@ int socket_options_dump(int fd, const struct socket_record *r, struct socket_opt
 	for (size_t i = 0; i < ARRAY_SIZE(kinds) && n < room; i++) {
 		const struct option_kind *k = &kinds[i];
 		struct socket_option *o = &options[n];
+		int got;
 
 		if (!applies(k, r) || (k->locked && (lock < 0 || !(lock & k->locked))))
 			continue;
 		*o = (struct socket_option){ .level = k->level, .name = k->name, .length = (uint32_t)k->length };
-		if (socket_get(fd, k->level, k->name, o->value, o->length) != k->length)
+		got = socket_get(fd, k->level, k->name, o->value, o->length);
+		if (got != k->length && (got <= 0 || k->family != DEVICE))
 			continue;
 		if (k->locked) {
 			int size;
@@ -265,17 +276,32 @@ static int join(int fd, int number, const struct socket_option *o)
 			    number, o->level == IPPROTO_IP ? inet.imr_ifindex : (int)inet6.ipv6mr_interface, -r);
 }
 
-/* The lack of a congestion control is said once in a process, which may have thousands of connections. */
+/* What it can go on without. Said once in a process, which may have thousands of sockets. */
+static struct dispensable {
+	int level, name;
+	const char *what;
+	bool said;
+} dispensables[] = {
+	{ IPPROTO_TCP, TCP_CONGESTION, "TCP congestion control", false },
+	{ SOL_SOCKET, SO_MARK, "mark for routes (SO_MARK)", false },
+	{ SOL_SOCKET, SO_BUSY_POLL, "busy polling (SO_BUSY_POLL)", false },
+	{ SOL_SOCKET, SO_PREFER_BUSY_POLL, "busy polling (SO_PREFER_BUSY_POLL)", false },
+	{ SOL_SOCKET, SO_BUSY_POLL_BUDGET, "busy polling (SO_BUSY_POLL_BUDGET)", false },
+};
+
 static int refused(int number, const struct socket_option *o, int err)
 {
-	static bool said;
-
-	if (o->level != IPPROTO_TCP || o->name != TCP_CONGESTION)
-		return fermata_fail(err, "fd %d: option %d of level %d cannot be set again (errno %d)", number, o->name, o->level, -err);
-	if (!said)
-		log_warn("fd %d: its TCP congestion control %.*s is not to be had here (errno %d): it has the host's own", number, (int)o->length, (const char *)o->value, -err);
-	said = true;
-	return 0;
+	for (struct dispensable *d = dispensables; d < dispensables + ARRAY_SIZE(dispensables); d++) {
+		if (d->level != o->level || d->name != o->name)
+			continue;
+		if (!d->said)
+			log_warn("fd %d: its %s is not to be had here (errno %d): it has the host's own", number, d->what, -err);
+		d->said = true;
+		return 0;
+	}
+	if (o->level == SOL_SOCKET && o->name == SO_BINDTODEVICE)
+		return fermata_fail(err, "fd %d: its network interface, %.*s, cannot be had again (errno %d): it has to be there", number, IFNAMSIZ, (const char *)o->value, -err);
+	return fermata_fail(err, "fd %d: option %d of level %d cannot be set again (errno %d)", number, o->name, o->level, -err);
 }
 
 int socket_options_restore(int fd, int number, const struct socket_option *o, uint32_t count, bool early)

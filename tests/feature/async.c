@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A program that takes io_uring and libaio where they are to be had, by number or by their libraries, and does without where the kernel says that they are not: it writes to a file, and reads
- * back what it wrote. And one that sends without a copy, if it may: what it is told of that is complete; that has the kernel encrypt, if it does.
+ * back what it wrote. And one that sends without a copy, if it may: what it is told of that is complete; that has the kernel encrypt, if it does;
+ * that chooses among the sockets of a port, if it may.
  */
 #include "loopback.h"
 
 #include <dlfcn.h>
 #include <linux/errqueue.h>
+#include <linux/filter.h>
 #include <linux/io_uring.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -64,9 +66,50 @@ static int has_layer(int fd)
 	return getsockopt(fd, IPPROTO_TCP, TCP_ULP, name, &length) == 0 && *name;
 }
 
+/* Two sockets of one port, of which a program of the socket's own chooses the second, if it may. */
+static int share_port(int pair[2])
+{
+	struct sock_filter second[] = { BPF_STMT(BPF_RET | BPF_K, 1) };
+	struct sock_fprog program = { 1, second };
+	struct sockaddr_in a;
+	int yes = 1, chooses;
+
+	for (int i = 0; i < 2; i++) {
+		CHECK((pair[i] = socket(AF_INET, SOCK_DGRAM, 0)) >= 0 && setsockopt(pair[i], SOL_SOCKET, SO_REUSEPORT, &yes, sizeof(yes)) == 0);
+		if (i)
+			CHECK(bind(pair[i], (struct sockaddr *)&a, sizeof(a)) == 0);
+		else
+			bind_loopback(pair[i], &a);
+	}
+	chooses = setsockopt(pair[0], SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof(program)) == 0;
+	CHECK(chooses || errno == ENOPROTOOPT);
+	return chooses;
+}
+
+/* From eight places. */
+static void check_port(const int pair[2], int chooses)
+{
+	struct sockaddr_in a;
+	int came = 0;
+	char c;
+
+	CHECK(getsockname(pair[0], (struct sockaddr *)&a, &(socklen_t){ sizeof(a) }) == 0);
+	for (int i = 0; i < 8; i++) {
+		int from = socket(AF_INET, SOCK_DGRAM, 0);
+
+		CHECK(from >= 0 && sendto(from, "x", 1, 0, (struct sockaddr *)&a, sizeof(a)) == 1 && close(from) == 0);
+	}
+	while (recv(pair[1], &c, 1, MSG_DONTWAIT) == 1)
+		came++;
+	CHECK(came == 8 || !chooses);
+	while (recv(pair[0], &c, 1, MSG_DONTWAIT) == 1)
+		came++;
+	CHECK(came == 8);
+}
+
 int main(void)
 {
-	int ends[2], yes = 1, without_copy, layered;
+	int ends[2], port[2], yes = 1, without_copy, layered, chooses;
 	uint32_t number = 0;
 	int fd = open("data", O_RDWR | O_CREAT | O_TRUNC, 0600);
 	uint64_t n, step = 0;
@@ -81,12 +124,14 @@ int main(void)
 	CHECK(without_copy || errno == ENOPROTOOPT);
 	layered = setsockopt(ends[1], IPPROTO_TCP, TCP_ULP, "tls", 4) == 0;
 	CHECK(layered || errno == ENOENT || errno == ENOPROTOOPT);
+	chooses = share_port(port);
 	feature_ready();
 	do {
 		step++;
 		CHECK(pwrite(fd, &step, 8, 0) == 8 && pread(fd, &n, 8, 0) == 8 && n == step);
 		send_through(ends, number++, without_copy);
 		CHECK(has_layer(ends[1]) == layered);
+		check_port(port, chooses);
 		feature_work();
 	} while (feature_step());
 	return 0;

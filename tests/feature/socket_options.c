@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Options of sockets, each set to what it is not at first and read at every step: of TCP sockets that listen and that are connected, of UDP sockets, over IPv4 and IPv6, of unix sockets. What
- * this kernel does not have, or not for an ordinary user, is left out. And a filter that is locked.
+ * this kernel does not have, or not for an ordinary user, is left out. The interface of those that are bound. And a filter that is locked.
  */
 #include "feature.h"
 
 #include <linux/filter.h>
 #include <linux/in6.h>
 #include <linux/udp.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -64,6 +65,8 @@ struct sock {
 static struct sock socks[10];
 static int count;
 static char congestion[16];
+static int bound[4]; /* to the loopback interface */
+static unsigned int bound_count;
 
 static int get(const struct sock *s, size_t i, int *ret)
 {
@@ -128,6 +131,20 @@ static int bind_somewhere(int fd, int family, union address *ret)
 	return r == 0;
 }
 
+static int device_is(int fd, const char *want)
+{
+	char name[IFNAMSIZ] = "";
+
+	return getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &(socklen_t){ sizeof(name) }) == 0 && !strcmp(name, want);
+}
+
+/* Linux 5.7 lets an ordinary user. */
+static void device_set(int fd)
+{
+	if (bound_count < sizeof(bound) / sizeof(*bound) && setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "lo", 2) == 0)
+		bound[bound_count++] = fd;
+}
+
 static void inet(int family, unsigned int kind)
 {
 	int listens = socket(family, SOCK_STREAM, 0), udp = socket(family, SOCK_DGRAM, 0), client = socket(family, SOCK_STREAM, 0);
@@ -140,6 +157,8 @@ static void inet(int family, unsigned int kind)
 	add(client, kind | TCP, "connected");
 	add(listens, kind | LISTENS, "listening");
 	add(udp, kind | UDP, "datagrams");
+	device_set(listens);
+	device_set(udp);
 }
 
 /* What is not the host's own. */
@@ -200,6 +219,8 @@ int main(void)
 		for (int i = 0; i < count; i++)
 			options_check(&socks[i]);
 		congestion_check(socks[0].fd);
+		for (unsigned int i = 0; i < bound_count; i++)
+			CHECK(device_is(bound[i], "lo"));
 		filter_check(filtered);
 		feature_work();
 	} while (feature_step());
