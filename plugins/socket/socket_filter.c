@@ -2,8 +2,7 @@
 /*
  * The filter of a socket (SO_ATTACH_FILTER, socket(7)): its instructions are recorded as options of that name, two in each, and attached together. What lies in the queue has passed it and is
  * put back before. The kernel does not tell what is in a filter of eBPF, which is refused, nor in what chooses among sockets of a port (SO_ATTACH_REUSEPORT_*), which
- * is refused to the program (agent/wrap_async.c).
- * No state.
+ * is refused to the program (agent/wrap_async.c). No state.
  */
 #include <errno.h>
 #include <linux/filter.h>

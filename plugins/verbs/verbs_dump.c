@@ -164,7 +164,8 @@ int verbs_dump(struct fermata_sink *sink)
 	while (verbs_cm_saved(head.count) >= 0)
 		head.count++;
 	for_each_context(c) {
-		head.count += 1 + list_length(&c->pds) + list_length(&c->mrs) + list_length(&c->mws) + list_length(&c->channels) +
+		c->regions = list_length(&c->mrs);
+		head.count += 1 + list_length(&c->pds) + c->regions + list_length(&c->mws) + list_length(&c->channels) +
 			      list_length(&c->cqs) + list_length(&c->srqs) + list_length(&c->qps);
 		c->status = raw_fcntl(c->ex.context.async_fd, F_GETFL, 0);
 		list_each(ch, &c->channels, link)

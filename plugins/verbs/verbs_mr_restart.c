@@ -16,9 +16,12 @@ int verbs_lkeys_begin(void)
 {
 	struct shadow_context *c;
 	struct shadow_mr *mr;
-	uint32_t number = 0;
-	int r = verbs_keys_make(&verbs_lkeys, 0);
+	uint32_t number = 0, regions = 0;
+	int r;
 
+	for_each_context(c)
+		regions += c->regions;
+	r = verbs_keys_make(&verbs_lkeys, regions);
 	for_each_context(c) {
 		const struct verbs_owner own = { 0, c->number = ++number };
 

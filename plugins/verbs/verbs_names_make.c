@@ -104,9 +104,9 @@ static struct names lay_out(const struct counts *n)
 	names.srqns = place_table(&size, n->srqs);
 	names.windows = place_table(&size, n->windows);
 	names.owners = place_table(&size, n->owners);
-	names.keys = place(&size, n->keys ? verbs_keys_size(n->keys) : 0);
 	names.hosts = place(&size, n->hosts * sizeof(struct host_name));
 	names.parts = place(&size, n->parts * sizeof(uint64_t));
+	names.keys = place(&size, n->keys ? verbs_keys_size(n->keys, 1) : 0); /* last: make_keys */
 	names.size = size;
 	return names;
 }
@@ -207,7 +207,8 @@ static void owner_add(struct table *owners, const struct mr_chunk *chunk)
 		table_add(owners, key, chunk->device, 0, chunk->owner);
 }
 
-static void make_keys(const struct names *n, const struct counts *c, int scattered)
+/* There is room for a scattered table, which is the larger one. */
+static void make_keys(struct names *n, const struct counts *c, int scattered)
 {
 	struct keys *keys = (struct keys *)(base + n->keys);
 	const struct mr_chunk *chunk;
@@ -215,11 +216,12 @@ static void make_keys(const struct names *n, const struct counts *c, int scatter
 	if (!n->keys)
 		return;
 	if (scattered) /* for the second time */
-		memset(keys, 0, verbs_keys_size(c->keys));
+		memset(keys, 0, verbs_keys_size(c->keys, 1));
 	verbs_keys_place(keys, c->keys, scattered);
+	n->size = n->keys + verbs_keys_size(c->keys, scattered);
 	each_value(chunk, NAME_MR)
 		for (uint32_t m = 0; m < keys_in(chunk) && !verbs_keys_are_crowded(keys); m++)
-			verbs_keys_put(keys, &(struct key_entry){ chunk->mr[m].virtual, chunk->mr[m].real, chunk->owner });
+			verbs_keys_put(keys, (struct key_entry){ chunk->mr[m].virtual, chunk->mr[m].real, chunk->owner });
 	if (verbs_keys_are_crowded(keys))
 		make_keys(n, c, 1);
 }

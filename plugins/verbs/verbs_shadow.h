@@ -69,6 +69,7 @@ struct shadow_context {
 	struct list pds, tds, xrcds, dms, mrs, mws, channels, cqs, srqs, qps, ahs;
 	struct lock async_lock;
 	int status; /* at the checkpoint: F_GETFL of the asynchronous descriptor, or -1 */
+	uint32_t regions; /* at the checkpoint */
 	struct ibv_async_event *events; /* at the checkpoint: the unread ones, of shadows (verbs_events.c) */
 	uint32_t events_count, events_size;
 };

@@ -92,7 +92,7 @@ struct names {
 	uint64_t hosts, parts; /* struct host_name[], uint64_t[] */
 	uint32_t host_count, part_count;
 };
-#define NAMES_MAGIC "names-2" /* another one with each change of what is in it */
+#define NAMES_MAGIC "names-3" /* another one with each change of what is in it */
 
 extern const struct names *verbs_names HIDDEN; /* NULL: there are none */
 extern const struct port_name *verbs_port_names HIDDEN;
