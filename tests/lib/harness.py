@@ -312,7 +312,7 @@ class Job:
         return text
 
     def remove_objects(self):
-        """System V objects that killed programs have left behind; those that make some say so in a file of the kind's name."""
+        """System V and POSIX objects that killed programs have left behind; those that make some say so in a file of the kind's name."""
         libc = ctypes.CDLL(None)
         remove = {'segments': lambda i: libc.shmctl(i, 0, None), 'semaphores': lambda i: libc.semctl(i, 0, 0),
                   'queues': lambda i: libc.msgctl(i, 0, None)}  # 0: IPC_RMID
@@ -323,6 +323,10 @@ class Job:
         listed = self.cwd / 'names'
         for name in listed.read_text().split() if listed.exists() else []:
             libc.mq_unlink(name.encode())
+        listed = self.cwd / 'shared'  # and what restarts have put aside of it
+        for name in listed.read_text().split() if listed.exists() else []:
+            for path in Path('/dev/shm').glob(f'{name}*'):
+                path.unlink(missing_ok=True)
 
     def clean(self):
         self.kill_all()
