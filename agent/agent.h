@@ -275,7 +275,7 @@ void pending_restart(uint32_t tid); /* in that thread; 0: the process, in the ch
 int itimers_record(struct image_timer t[3]); /* after pending_record */
 
 /* ---- names.c ---- */
-int names_send(void);	   /* what was published and asked in this phase */
+int names_send(void);	   /* what was published and asked in this phase, and is not sent yet; link_lock held */
 int names_take(const struct link_message *m);
 void names_clear(void);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The agent's side of the name service. Owns two things, both touched by the checkpoint thread only: the entries to be sent at the
- * end of this phase, in wire form, and the entries that have come back, in a table hashed by key. Values of one key
+ * The agent's side of the name service. Owns two things, both touched by the checkpoint thread only: the entries to be sent, at the
+ * end of this phase or when they are many (the coordinator takes them in while more are made), in wire form, and the entries that have come back, in a table hashed by key. Values of one key
  * keep the order in which they came; a later reply replaces those of an earlier one. Names of the host and of the job never meet, here and at the
  * coordinator, which knows of which host we are (host.c).
  *
@@ -12,6 +12,8 @@
 
 #include <errno.h>
 #include <string.h>
+
+#define NAMES_MANY (64u << 10) /* bytes */
 
 struct value {
 	struct value *next;
@@ -46,6 +48,29 @@ static uint32_t hash(bool job, const uint8_t *key, size_t n)
 	return h;
 }
 
+int names_send(void)
+{
+	int r;
+
+	if (!names.out_length)
+		return 0;
+	((struct msg_names *)names.out)->flags = MSG_NAMES_IN_PIECES;
+	r = link_send(&agent.link, MSG_NAMES, names.out, names.out_length);
+	memset(names.out, 0, sizeof(struct msg_names));
+	names.out_length = 0;
+	return r;
+}
+
+static int send_many(void)
+{
+	int r;
+
+	lock_acquire(&agent.link_lock);
+	r = names_send();
+	lock_release(&agent.link_lock);
+	return r ? fermata_fail(r, "process %u cannot send names to the coordinator (errno %d)", agent.pid, -r) : 0;
+}
+
 static int entry(uint16_t kind, const void *key, size_t keylen, const void *value, size_t len)
 {
 	struct msg_name e = { .kind = kind, .key_length = (uint16_t)keylen, .value_length = (uint16_t)len };
@@ -70,7 +95,7 @@ static int entry(uint16_t kind, const void *key, size_t keylen, const void *valu
 		memcpy(names.out + start + sizeof(e) + keylen, value, len);
 	names.out_length = end;
 	((struct msg_names *)names.out)->count++;
-	return 0;
+	return end < NAMES_MANY ? 0 : send_many();
 }
 
 int fermata_publish(const void *key, size_t keylen, const void *value, size_t len)
@@ -91,19 +116,6 @@ int fermata_job_publish(const void *key, size_t keylen, const void *value, size_
 int fermata_job_ask(const void *key, size_t keylen)
 {
 	return entry(MSG_NAME_JOB_ASK, key, keylen, NULL, 0);
-}
-
-int names_send(void)
-{
-	int r;
-
-	if (!names.out_length)
-		return 0;
-	((struct msg_names *)names.out)->flags = MSG_NAMES_IN_PIECES;
-	r = link_send(&agent.link, MSG_NAMES, names.out, names.out_length);
-	memset(names.out, 0, sizeof(struct msg_names));
-	names.out_length = 0;
-	return r;
 }
 
 static struct key **bucket_of(bool job, const void *key, size_t len)

@@ -37,6 +37,7 @@ SPECIAL_MODES = {
     'verbs_high': 'continue,restart,rounds,random',
     'verbs_late': 'continue,restart,rounds,random',
     'verbs_mesh': 'continue,restart,rounds,random',
+    'verbs_regions': 'continue,restart,rounds,random',
 }
 REFUSED = {
     'refuse': ['inotify_unread', 'stale_epoll', 'struck_semaphore', 'netlink', 'lease', 'notes', 'filter_thread', 'filter_child', 'traced', 'traced_by_two', 'attached', 'hidden', 'urgent_tcp', 'urgent_unix', 'relative_socket', 'unaccepted', 'unaccepted_unix', 'reset_datagrams', 'mixed_pipe', 'mixed_pipe_2'],
