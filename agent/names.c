@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The agent's side of the name service. Owns two things, both touched by the checkpoint thread only: the entries to be sent, at the
- * end of this phase or when they are many (the coordinator takes them in while more are made), in wire form, and the entries that have come back, in a table hashed by key. Values of one key
+ * The agent's side of the name service. Owns two things, both touched by the checkpoint thread only: the entries to be sent, in wire form, at the end of this phase or when they are many (the
+ * coordinator takes them in while more are made), and the entries that have come back, in a table hashed by key. Values of one key
  * keep the order in which they came; a later reply replaces those of an earlier one. Names of the host and of the job never meet, here and at the
  * coordinator, which knows of which host we are (host.c).
  *
