@@ -92,7 +92,7 @@ int main(void)
 {
 	struct object objects[KINDS];
 	unsigned long step = 1;
-	FILE *f = fopen("shared", "w"); /* for who cleans up behind a program that was killed */
+	FILE *f = fopen("shm_names", "w"); /* for who cleans up behind a program that was killed */
 	pid_t child;
 
 	CHECK(f);

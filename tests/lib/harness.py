@@ -323,7 +323,7 @@ class Job:
         listed = self.cwd / 'names'
         for name in listed.read_text().split() if listed.exists() else []:
             libc.mq_unlink(name.encode())
-        listed = self.cwd / 'shared'  # and what restarts have put aside of it
+        listed = self.cwd / 'shm_names'  # and what restarts have put aside of it
         for name in listed.read_text().split() if listed.exists() else []:
             for path in Path('/dev/shm').glob(f'{name}*'):
                 path.unlink(missing_ok=True)
