@@ -4,7 +4,8 @@
  * has been closed since while a duplicate keeps the file open, nothing can name it any more, and the checkpoint is refused. If that is so in one process that has the set, but not in another (a child has closed what its
  * parent's set watches), the other one leads it. That is asked by
  * kcmp(2), so a number that has become another file is not taken for the old one. Where kcmp is refused, by adding it once more: what the set has under that
- * number and file, and nothing else, is there already (EEXIST), and stays as it was. Of two of one number one is old.
+ * number and file, and nothing else, is there already (EEXIST), and stays as it was. Of two of one number one is old; what another process that has the set adds meanwhile to ask, and takes
+ * out at once, is told by its data, and none of the set's.
  *
  * An EPOLLONESHOT that has fired watches nothing until it is armed again, but adding one always watches for errors and hang-ups. So those come first, into an empty
  * set, watching everything, and are told of at once: what is ready for anything stands disarmed again. One that is ready for nothing watches for errors and
@@ -21,6 +22,7 @@
 
 #define PRIVATE ((uint32_t)(EPOLLWAKEUP | EPOLLONESHOT | EPOLLET | EPOLLEXCLUSIVE))
 #define TOLD 64
+#define ASKS 0x9b5fd1c4a7e3602bull /* the data of what is there only to ask */
 
 static int parse(const char *line, struct event_interest *ret)
 {
@@ -38,7 +40,7 @@ static int parse(const char *line, struct event_interest *ret)
 static int is_current(int set, int fd, uint32_t nth)
 {
 	struct kcmp_epoll_slot slot = { .efd = (uint32_t)set, .tfd = (uint32_t)fd, .toff = nth };
-	struct epoll_event nothing = { .events = 0 };
+	struct epoll_event nothing = { .events = 0, .data.u64 = ASKS };
 	long r = RAW5(SYS_kcmp, raw_gettid(), raw_gettid(), KCMP_EPOLL_TFD, fd, &slot);
 
 	if (!fdpass_is_refused(r))
@@ -110,8 +112,10 @@ static int read_set(const struct fermata_desc *d, struct set *ret)
 	if (r)
 		return r;
 	ret->all = fermata_alloc(lines(text) * sizeof(*ret->all));
-	for (at = text; ret->all && !r && (at = event_field(at, "tfd:")); ret->count++)
+	for (at = text; ret->all && !r && (at = event_field(at, "tfd:"));) {
 		r = parse(at, &ret->all[ret->count]);
+		ret->count += ret->all[ret->count].data != ASKS;
+	}
 	if (r)
 		r = fermata_fail(r, "fd %d: the kernel does not tell what an epoll set watches", d->fd);
 	else if (!ret->all || find_stale(d->fd, ret))

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -83,6 +85,29 @@ static void body_twice(void)
 	CHECK(epoll_wait(set, &e, 1, 0) == 1);
 }
 
+/* Two processes have the set, of which one has another file under the number; without kcmp it asks by adding that for a moment, while the other one reads what is watched. */
+static void body_asked_together(void)
+{
+	int set = epoll_create1(0), fd = eventfd(0, 0), other = eventfd(0, 0);
+	struct epoll_event e = { .events = EPOLLIN };
+	struct fermata_desc d = { .fd = set };
+	pid_t child;
+
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &e) == 0);
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		CHECK(dup2(other, fd) == fd);
+		while (getppid() != 1 && event_epoll_check(&d) == 0 && d.partial)
+			;
+		_exit(1);
+	}
+	for (int i = 0; i < 20000; i++)
+		CHECK(event_epoll_check(&d) == 0 && !d.partial);
+	CHECK(waitpid(child, NULL, WNOHANG) == 0 && kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+	CHECK(epoll_ctl(set, EPOLL_CTL_DEL, fd, &e) == 0);
+}
+
 /* Absolute, on a clock that goes on outside: what is due at the restart has expired. */
 static void body_realtime(void)
 {
@@ -105,13 +130,14 @@ static void test_semaphore(void **state) { fake_run(1, body_semaphore); }
 static void test_full(void **state) { fake_run(1, body_full); }
 static void test_replaced(void **state) { fake_run(1, body_replaced); }
 static void test_twice(void **state) { fake_run(1, body_twice); }
+static void test_asked_together(void **state) { fake_run(1, body_asked_together); }
 static void test_realtime(void **state) { fake_run(1, body_realtime); }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_semaphore), cmocka_unit_test(test_full), cmocka_unit_test(test_replaced),
-		cmocka_unit_test(test_twice), cmocka_unit_test(test_realtime),
+		cmocka_unit_test(test_twice), cmocka_unit_test(test_asked_together), cmocka_unit_test(test_realtime),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
