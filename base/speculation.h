@@ -31,12 +31,19 @@ static inline uint32_t speculation_note(void)
 	return all;
 }
 
-/* What one that was noted so, and @has now, is to ask for (PR_SPEC_*); 0: nothing. What nobody may choose, there or here, is the host's matter. */
-static inline uint32_t speculation_wanted(uint32_t noted, uint32_t kind, long has)
+/* What it answered of @kind; 0: nothing that could have been chosen. */
+static inline uint32_t speculation_noted(uint32_t noted, uint32_t kind)
 {
 	uint32_t had = noted >> 8 * kind & UINT8_MAX;
 
-	had -= !!had;
+	return had ? had - 1 : 0;
+}
+
+/* What one that was noted so, and @has now, is to ask for (PR_SPEC_*); 0: nothing. What nobody may choose, there or here, is the host's matter. */
+static inline uint32_t speculation_wanted(uint32_t noted, uint32_t kind, long has)
+{
+	uint32_t had = speculation_noted(noted, kind);
+
 	return had & PR_SPEC_PRCTL && has > 0 && has & PR_SPEC_PRCTL && (uint32_t)has != had ? had & ~(uint32_t)PR_SPEC_PRCTL : 0;
 }
 
@@ -44,8 +51,7 @@ static inline uint32_t speculation_wanted(uint32_t noted, uint32_t kind, long ha
 static inline bool speculation_lacks(uint32_t noted, uint32_t kind, long has)
 {
 	const uint32_t safe = kind == PR_SPEC_L1D_FLUSH ? PR_SPEC_ENABLE : PR_SPEC_DISABLE | PR_SPEC_FORCE_DISABLE | PR_SPEC_DISABLE_NOEXEC;
-	uint32_t had = noted >> 8 * kind & UINT8_MAX;
+	uint32_t had = speculation_noted(noted, kind);
 
-	had -= !!had;
 	return had & PR_SPEC_PRCTL && had & safe && has && (has < 0 || !((uint32_t)has & (safe | PR_SPEC_PRCTL)));
 }

@@ -66,7 +66,7 @@ class ManyObjects:
             finally:
                 job.clean()
         more = better_half(under) - better_half(bare)
-        show(f'{name}-post-poll', f'+{more:.0f} ns, {better_half(under) / better_half(bare):.2f} x bare', 'less than +25', more < 25)
+        show(f'{name}-post-poll', f'{more:+.0f} ns, {better_half(under) / better_half(bare):.2f} x bare', 'less than +25', more < 25)
         return min(made), better_half(under)
 
     def verbs_one(self, name, arguments, made, before, limit_ms):

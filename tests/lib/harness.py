@@ -7,6 +7,7 @@ the machine may be slow, and is what a hang costs.
 """
 import contextlib
 import ctypes
+import json
 import os
 import re
 import signal
@@ -49,6 +50,15 @@ def wait_for(condition, what, limit=None, period=0.005):
 def pause(seconds):
     """Lets what is under way go on for so long: the moment at which it is met is what is tried."""
     time.sleep(max(0, seconds))
+
+
+def write_pipe(path, data):
+    """To a named pipe that a program has open: an error if none has, not a wait."""
+    fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
 
 
 def read_stat(pid):
@@ -254,6 +264,11 @@ class Job:
     def restart(self, what=None, options=(), **more):
         return self.start(f'restart-{len(self.programs)}', [self.bin / 'fermata', 'restart', *options, what or self.dir],
                           **more)
+
+    def is_running(self):
+        """Nothing of a checkpoint or a restart is under way."""
+        status, out, _ = self.command('status', '--json', self.name)
+        return status == 0 and json.loads(out)['phase'] == 'running'
 
     # -- what befalls a job
 
