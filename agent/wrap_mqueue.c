@@ -29,6 +29,7 @@ static struct notified {
 	struct fermata_mqueue_notify what;
 } notified[NOTIFIED];
 
+static _Atomic bool notified_any; /* since the process began: most never ask, and their children need not have the table */
 static _Atomic uint32_t names_used; /* slots at or beyond it have never been taken */
 static _Atomic bool names_lost;
 
@@ -93,6 +94,7 @@ void fermata_mqueue_notify_note(uint64_t ino, const struct fermata_mqueue_notify
 {
 	struct notified *at = NULL;
 
+	notified_any = true;
 	for (size_t i = 0; i < NOTIFIED && !at; i++)
 		if (notified[i].ino == ino)
 			at = &notified[i];
@@ -108,7 +110,9 @@ void fermata_mqueue_notify_note(uint64_t ino, const struct fermata_mqueue_notify
 
 void wrap_mqueue_forked(void)
 {
-	memset(notified, 0, sizeof(notified));
+	if (notified_any)
+		memset(notified, 0, sizeof(notified));
+	notified_any = false;
 }
 
 EXPORT mqd_t mq_open(const char *name, int flags, ...)

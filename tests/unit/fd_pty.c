@@ -114,6 +114,8 @@ static void body_raw(void)
 		struct winsize w = { 33, 77, 1, 2 }, now;
 		struct termios before, after;
 
+		memset(&before, 0, sizeof(before)); /* it has bytes that nobody sets */
+		memset(&after, 0, sizeof(after));
 		open_both(O_CLOEXEC | O_NONBLOCK);
 		set_raw();
 		CHECK(ioctl(master, TIOCSWINSZ, &w) == 0 && tcgetattr(slave, &before) == 0);
