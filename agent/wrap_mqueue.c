@@ -110,9 +110,8 @@ void fermata_mqueue_notify_note(uint64_t ino, const struct fermata_mqueue_notify
 
 void wrap_mqueue_forked(void)
 {
-	if (notified_any)
+	if (notified_any && atomic_exchange(&notified_any, false)) /* first: a signal handler that notes one meanwhile sets it again */
 		memset(notified, 0, sizeof(notified));
-	notified_any = false;
 }
 
 EXPORT mqd_t mq_open(const char *name, int flags, ...)
