@@ -114,6 +114,7 @@ struct cm_conn {
 	uint32_t qpn, remote_qpn;
 	uint32_t psn, remote_psn;
 	uint32_t qkey;
+	uint32_t remote_pid; /* on its host */
 	uint16_t remote_lid;
 	uint8_t remote_gid[16];
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
@@ -243,7 +244,7 @@ int softrdma_cm_fstat(int fd, struct stat *st);	     /* after the true fstat: ma
 int softrdma_cm_is_channel(int fd);		     /* a guess that never says no wrongly */
 int softrdma_cm_next(int fd);			     /* the first channel behind @fd, or -1 */
 uint32_t softrdma_cm_ids(void);			     /* how many ids this process's channels have. Nobody may be in another call */
-/* The process at the other end of a connection on this host; 0: it is on another, or not known. */
+/* The process at the other end of a connection, as its host has it; 0: it is not known. */
 uint32_t softrdma_cm_peer(int fd, uint32_t id);
 /* The device of an id, or of a group's (0: it has none), and its two ends' addresses as GIDs, 16 bytes each; zeros: it has none. */
 uint64_t softrdma_cm_ends(int fd, uint32_t handle, void *own, void *other);
@@ -270,9 +271,18 @@ void softrdma_cm_hold(int held);
  * and said as many. @where: for who has to be told.
  */
 int softrdma_cm_lines(int (*fn)(const void *own, const void *other, uint32_t said, uint32_t heard, const char *where, void *arg), void *arg);
-/* The 16 bytes of an address of this host's, @nth from 0; 1, or 0: it has no more, or no network. And: programs of a host of that address are on this one from now on. */
+/* The 16 bytes of an address of this host's, @nth from 0; 1, or 0: it has no more, or no network. */
 int softrdma_cm_host(uint32_t nth, void *ret_address);
+/* Programs of a host of that address are on this one from now on; or on another one, which has the address @now. Each 0 or -ENOSPC. And: nothing is known of any. */
 int softrdma_cm_here(const void *address);
+int softrdma_cm_there(const void *address, const void *now);
+void softrdma_cm_hosts_forget(void);
+/*
+ * After load: where the other ends on other hosts of those who were asked find them (cm_door.c): a TCP port of this host's; 0: nobody was, or there is no network; or -errno. And, before
+ * join: where others are found.
+ */
+int softrdma_cm_door(void);
+int softrdma_cm_door_at(const void *address, uint16_t port);
 
 /* cm_timer.c */
 void cm_move(struct cm_id *id, enum cm_state state);
@@ -286,10 +296,15 @@ void cm_timer_at(struct cm_id *id, uint64_t deadline_ns);
 void cm_name(const struct cm_id *id, int passive, uint8_t name[CM_NAME]);
 void cm_name_of_request(const struct cm_message *m, int passive, uint8_t name[CM_NAME]);
 /* Where the ends of a connection meet in another life; its length. */
-int cm_meeting_address(const struct cm_id *id, struct sockaddr_un *sa);
+int cm_meeting_address(const uint8_t name[CM_NAME], struct sockaddr_un *sa);
 
-/* cm_here.c: 1: programs of that host have been brought to this one. */
+/* cm_here.c: 1: programs of that host have been brought to this one; to another one, at the address that @ret_now gets, port 0. */
 int cm_here(const union cm_addr *a);
+int cm_there(const union cm_addr *a, union cm_addr *ret_now);
+/* In another life: what an id that is brought back has for another host becomes what that has now, if it is a GID. */
+void cm_here_renew(union cm_addr *a);
+/* An address of this host's becomes the first of its names of lives before, if it has any of that family. */
+void cm_here_name(union cm_addr *a);
 
 /* cm_carry.c, where everybody stands still: */
 /* Carries what has come; how much, or -errno. */
@@ -311,6 +326,8 @@ size_t cm_address_len(const union cm_addr *a);
 int cm_address_any(const union cm_addr *a);
 int cm_address_same_host(const union cm_addr *a, const union cm_addr *b);
 int cm_address_local(const union cm_addr *a);
+int cm_address_bindable(const union cm_addr *a); /* local, or this host's where it is the name of another one */
+void cm_address_of_ip(const uint8_t ip[16], uint16_t port, union cm_addr *ret);
 int cm_address_source(const union cm_addr *dst, union cm_addr *ret_src);
 uint16_t cm_address_port(const union cm_addr *a); /* host order */
 void cm_address_set_port(union cm_addr *a, uint16_t port);
@@ -328,8 +345,9 @@ int cm_place_is_kernel(void);
 int cm_place_find(const union cm_addr *a, struct cm_place *ret);
 /* An id's own; empty where its address has gone. */
 void cm_place_of(const struct cm_id *id, struct cm_place *ret);
-/* What @id takes for the other end's names, as long as that has not told them. */
+/* What @id takes for the other end's names, as long as that has not told them; and where that is on a host that has the address @at. */
 void cm_place_remote(struct cm_id *id);
+void cm_place_far(struct cm_id *id, const union cm_addr *at);
 /* Nobody is there where @id asks: it may be a program that only the kernel's rdma_cm reaches. Said once. */
 void cm_place_nobody(const struct cm_id *id);
 void cm_place_no_network(void); /* other hosts are asked for; said once, too */
@@ -373,6 +391,9 @@ void cm_connect_retry(struct cm_id *id); /* in this one: it is time */
 #define CM_LATE_NS 250000000ull /* how long nobody may listen before a request is refused */
 int cm_send(struct cm_id *id, struct cm_message *m);
 int cm_send_bare(struct cm_id *id, uint8_t type, uint32_t reason);
+/* Where the queue pair of @id is: this host's names, and the process; and where the other end says that its is. */
+void cm_message_place(struct cm_message *m, const struct cm_id *id);
+void cm_message_place_take(struct cm_id *id, const struct cm_message *m);
 
 /* cm_net.c: other hosts */
 /* Makes what is needed for them; 0: there is no network. */
@@ -380,11 +401,17 @@ int cm_net_here(void);
 void cm_net_stop(struct cm_net *net);
 /* A listener is to be found from other hosts. */
 void cm_net_listen(struct cm_id *id);
-void cm_net_unlisten(struct cm_id *id);
+void cm_net_unlisten(struct cm_id *id); /* NULL: the door */
 /* A socket that leads to another host: where to, the request says that is sent first. */
 int cm_net_connect(void);
 /* Where a host is asked for a port's listener, @slot from 0 on. Length; 0: the address leads to no host. */
 socklen_t cm_net_address(uint16_t ps, const union cm_addr *dst, uint32_t slot, union cm_addr *ret);
+
+/* cm_door.c */
+/* Where the @nth door is, from 0 on. Length; 0: there are no more. */
+socklen_t cm_door_address(uint32_t nth, union cm_addr *ret);
+/* A socket to who waits for that JOIN on this host, or -errno. */
+int cm_door_knock(const uint8_t name[CM_NAME]);
 
 /* cm_resolve.c */
 int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst, uint32_t timeout_ms);

@@ -3,7 +3,7 @@
  * Addresses of rdma_cm: IPv4, IPv6, and InfiniBand's own (AF_IB: a GID and a service). Every IP address of this host is
  * the device's. Which those are the kernel says: a datagram socket can be bound to them and to no other; such sockets
  * live within one call and are made raw. But a host whose address on the network is one of the loopback's many shares these with
- * other such hosts: its own, and 127.0.0.1, are its only ones there. After a restart other hosts' may be this one's (cm_here.c). No state.
+ * other such hosts: its own, and 127.0.0.1, are its only ones there. After a restart other hosts' may be this one's, and its own another's (cm_here.c). No state.
  */
 #include "softrdma/cm.h"
 
@@ -173,13 +173,12 @@ static int is_others_loopback(const union cm_addr *a)
 	return own >> 24 == IN_LOOPBACKNET && own != address;
 }
 
-int cm_address_local(const union cm_addr *a)
+/* The device has it, whatever the name leads to. */
+static int is_own(const union cm_addr *a)
 {
 	union cm_addr try = *a;
 	long fd, r;
 
-	if (cm_here(a))
-		return 1;
 	if (a->family == AF_IB)
 		return ib_local(a);
 	if (is_others_loopback(a))
@@ -193,10 +192,22 @@ int cm_address_local(const union cm_addr *a)
 	return r == 0;
 }
 
-/* The address that the kernel would speak to @dst from; its port is 0. 0 or -errno. */
+int cm_address_local(const union cm_addr *a)
+{
+	union cm_addr now;
+
+	return cm_here(a) || (!cm_there(a, &now) && is_own(a));
+}
+
+int cm_address_bindable(const union cm_addr *a)
+{
+	return cm_here(a) || is_own(a);
+}
+
+/* The address that the kernel would speak to @dst from, by the name that the job has for it; its port is 0. 0 or -errno. */
 int cm_address_source(const union cm_addr *dst, union cm_addr *src)
 {
-	union cm_addr to = *dst;
+	union cm_addr to = *dst, now;
 	unsigned int len = sizeof(*src);
 	long fd, r;
 
@@ -207,6 +218,8 @@ int cm_address_source(const union cm_addr *dst, union cm_addr *src)
 		cm_gid(src->ib.addr);
 		return 0;
 	}
+	if (cm_there(dst, &now) && now.family == dst->family)
+		to = now;
 	if (!cm_address_port(&to))
 		cm_address_set_port(&to, 9);
 	fd = raw_socket(dst);
@@ -220,8 +233,24 @@ int cm_address_source(const union cm_addr *dst, union cm_addr *src)
 		*src = *dst;
 		r = 0;
 	}
+	if (!r && cm_there(src, &now))
+		cm_here_name(src);
 	cm_address_set_port(src, 0);
 	return (int)r;
+}
+
+/* 16 bytes, of IPv4 mapped ones. */
+void cm_address_of_ip(const uint8_t ip[16], uint16_t port, union cm_addr *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	if (IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)ip)) {
+		ret->family = AF_INET;
+		memcpy(&ret->in.sin_addr, ip + 12, 4);
+	} else {
+		ret->family = AF_INET6;
+		memcpy(&ret->in6.sin6_addr, ip, 16);
+	}
+	cm_address_set_port(ret, port);
 }
 
 void cm_address_to_wire(const union cm_addr *a, struct cm_wire_addr *w)

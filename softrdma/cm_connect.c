@@ -49,14 +49,22 @@ static int private_put(struct cm_message *m, const void *data, uint32_t len)
 	return 0;
 }
 
-static void place_put(struct cm_message *m, const struct cm_id *id)
+void cm_message_place(struct cm_message *m, const struct cm_id *id)
 {
 	struct cm_place p;
 
 	cm_place_of(id, &p);
+	m->h.pid = (uint32_t)raw_getpid();
 	m->h.lid = p.lid;
 	m->h.mtu = p.mtu;
 	memcpy(m->h.gid, p.gid, 16);
+}
+
+void cm_message_place_take(struct cm_id *id, const struct cm_message *m)
+{
+	id->conn.remote_pid = m->h.pid;
+	id->conn.remote_lid = m->h.lid;
+	memcpy(id->conn.remote_gid, m->h.gid, 16);
 }
 
 static void message_fill(struct cm_message *m, struct cm_id *id, const struct rdma_ucm_conn_param *p,
@@ -65,7 +73,7 @@ static void message_fill(struct cm_message *m, struct cm_id *id, const struct rd
 	m->h.qpn = p->qp_num & 0xffffff;
 	m->h.psn = id->conn.psn;
 	m->h.ps = id->ps;
-	place_put(m, id);
+	cm_message_place(m, id);
 	m->h.qp_type = id->qp_type;
 	m->h.responder_resources = p->responder_resources;
 	m->h.initiator_depth = p->initiator_depth;
@@ -181,7 +189,7 @@ int cm_connect_again(struct cm_id *id)
 	int err;
 
 	arena_free(&cm_process->arena, asking_take(id, &m));
-	place_put(&m, id);
+	cm_message_place(&m, id);
 	cm_timer_stop(id);
 	err = request_begin(id, &m);
 	if (err || id->state == CM_ENDED)

@@ -36,7 +36,7 @@ static void nobody(struct cm_line *l)
 /* 0: it is on its way; else -errno. */
 static int dial(struct cm_line *l)
 {
-	socklen_t len = cm_net_address(l->ps, &l->dst, l->slot, &l->peer);
+	socklen_t len = l->joins ? cm_door_address(l->slot, &l->peer) : cm_net_address(l->ps, &l->dst, l->slot, &l->peer);
 	int one = 1;
 	long r;
 
@@ -85,7 +85,7 @@ void cm_dial_on(struct cm_line *l)
 		cm_line_park(l);
 		return;
 	}
-	for (; l->slot < NET_CM_SLOTS; l->slot++) {
+	for (; l->joins ? cm_door_address(l->slot, &l->peer) : l->slot < NET_CM_SLOTS; l->slot++) {
 		err = dial(l);
 		if (!err)
 			return;

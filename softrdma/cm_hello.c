@@ -165,6 +165,8 @@ static int listener_find(struct cm_line *l, const struct cm_message *m)
 {
 	union cm_addr dst;
 
+	if (l->space == CM_DOOR)
+		return -ECONNREFUSED;
 	cm_address_from_wire(&m->h.dst, &dst);
 	/* Another listener's port may lead here. */
 	if (cm_port_space(m->h.ps, &dst) != l->space || cm_address_port(&dst) != l->port)
@@ -177,15 +179,17 @@ void cm_hello_guest_request(struct cm_line *l, const struct cm_message *m, size_
 	char packet[CM_WIRE_MAX];
 	int fd = -EPROTO;
 
+	cm_name_of_request(m, 1, l->name);
 	if (m->h.type == CM_MSG_REQ || m->h.type == CM_MSG_SIDR_REQ)
 		fd = listener_find(l, m);
+	else if (m->h.type == CM_MSG_JOIN && l->space == CM_DOOR)
+		fd = cm_door_knock(l->name);
 	if (fd == -EPROTO) {
 		complain(l, "from", "it asks for nothing");
 		cm_line_end(l);
 		return;
 	}
 	if (fd >= 0) {
-		cm_name_of_request(m, 1, l->name);
 		cm_line_listened(l, fd);
 		RAW6(SYS_sendto, fd, l->in, n, MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0);
 		return;

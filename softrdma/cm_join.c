@@ -2,20 +2,28 @@
 /*
  * What cm_load.c has made finds its other ends again.
  *
- * A connection's two ends find each other by its name (cm_name.c). That they were on two hosts is of no matter any more: whoever brings them back brings them
- * to one, and says which others' programs are here (softrdma_cm_here), between load and join.
+ * A connection's two ends find each other by its name (cm_name.c): on one host, whatever they were on before, or on two, through the door of the other (cm_door.c). Whoever brings
+ * them back says which others' programs are here, and where the rest is (softrdma_cm_here, _there, _door_at), between load and join.
  *
  *      who was asked                          who has asked
- *      load: listens at NAME                  load
+ *      load: listens at NAME, opens a door    load
  *                       ---- all have loaded ----
- *      ...                                    join(0): connects to NAME; a request that nobody had been told is said to who listens here
- *                       ---- all have connected ----
- *      join(1): accepts; the name is gone
+ *      ...                                    join(0): connects to NAME, or dials the doors; says JOIN, with its place of this life (and process). A request that nobody had been told is
+ *                                             said to who listens
+ *                       ---- all have connected, or dial ----
+ *      join(1): accepts, takes JOIN           join(1)
+ *               says JOINED, with its place   takes JOINED
+ *               the name, and the door, is gone
+ *
+ * In join(1) each waits for what the other has said, or its host's thread has brought: JOIN was said before, and nobody waits for a JOINED before he has said all of his own, so there is
+ * no circle. What does not come (a host is lost) is given up after PATIENCE_MS.
  *
  * The name is an abstract one: nothing of it is left wherever this is cut off. Anybody may connect to such, so both ends look whether the other is of their user, and
  * strangers are hung up on. Nobody may be in another call: no lock is taken, no state but the ids'.
  */
 #include <errno.h>
+#include <poll.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,40 +31,77 @@
 #include "softrdma/cm_saved.h"
 #include "softrdma/device.h"
 
+#define PATIENCE_MS 30000
+
+static int readable(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	struct timespec left = { PATIENCE_MS / 1000, 0 };
+	long r;
+
+	do
+		r = RAW5(SYS_ppoll, &p, 1, &left, 0, 0); /* the kernel writes what is left */
+	while (r == -EINTR);
+	return r < 0 ? (int)r : r ? 0 : -ETIMEDOUT;
+}
+
+static int say(struct cm_id *id, uint8_t type)
+{
+	struct cm_message m = { .h = { .type = type, .ps = id->ps, .qp_type = id->qp_type, .qpn = id->conn.qpn, .psn = id->conn.psn } };
+
+	cm_address_to_wire(&id->src, &m.h.src);
+	cm_address_to_wire(&id->dst, &m.h.dst);
+	cm_message_place(&m, id);
+	return cm_send(id, &m);
+}
+
+/* What the other end says first, with its place. */
+static int hear(struct cm_id *id, uint8_t type)
+{
+	char packet[CM_WIRE_MAX];
+	struct cm_message m;
+	int err = readable(id->sock);
+	long n = err ? err : RAW6(SYS_recvfrom, id->sock, packet, sizeof(packet), MSG_DONTWAIT, 0, 0);
+
+	if (n < 0)
+		return (int)n;
+	if (cm_wire_decode(packet, (size_t)n, &m) || m.h.type != type)
+		return -ECONNREFUSED;
+	cm_message_place_take(id, &m);
+	return 0;
+}
+
 static int meet_connect(struct cm_id *id)
 {
-	struct sockaddr_un sa;
-	int len = cm_meeting_address(id, &sa), r;
+	union cm_addr door;
+	uint8_t name[CM_NAME];
 
-	id->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (id->sock < 0)
-		return -errno;
-	r = (int)RAW3(SYS_connect, id->sock, &sa, len);
-	return r || cm_same_user(id->sock) ? r : -ECONNREFUSED;
+	cm_name(id, 1, name);
+	id->sock = cm_door_knock(name);
+	if (id->sock == -ECONNREFUSED && cm_door_address(0, &door) && cm_net_here())
+		id->sock = cm_net_connect();
+	return id->sock < 0 ? id->sock : say(id, CM_MSG_JOIN);
 }
 
 static int meet_accept(struct cm_id *id)
 {
-	int listening = id->sock, sock;
+	int listening = id->sock, err;
 
 	do {
-		sock = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (sock >= 0 && cm_same_user(sock))
+		err = readable(listening);
+		id->sock = err ? err : accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (id->sock < 0 || cm_same_user(id->sock))
 			break;
-		if (sock >= 0)
-			close(sock);
-	} while (sock >= 0);
-	id->sock = sock;
+		close(id->sock);
+	} while (1);
 	close(listening);
-	return sock < 0 ? -ECONNREFUSED : 0;
+	err = id->sock < 0 ? -ECONNREFUSED : hear(id, CM_MSG_JOIN);
+	return err ? err : say(id, CM_MSG_JOINED);
 }
 
-static int meet(struct cm_id *id, int accept)
+static int met(struct cm_id *id, int err)
 {
-	int err = accept ? meet_accept(id) : meet_connect(id);
-
 	id->rejoin = REJOIN_NOT;
-	cm_place_remote(id); /* whoever was on another host is on this one */
 	return !err && id->watched ? cm_watch(id->channel, id->sock, id->handle) : err;
 }
 
@@ -66,13 +111,11 @@ static int ask_again(struct cm_id *id)
 	return cm_connect_again(id);
 }
 
-static int join_one(struct cm_id *id, int accept)
+static int begin(struct cm_id *id)
 {
-	if (accept)
-		return id->rejoin == REJOIN_ACCEPT ? meet(id, 1) : 0;
 	switch (id->rejoin) {
 	case REJOIN_CONNECT:
-		return meet(id, 0);
+		return meet_connect(id);
 	case REJOIN_ASK:
 		return ask_again(id);
 	case REJOIN_QUERY:
@@ -83,15 +126,40 @@ static int join_one(struct cm_id *id, int accept)
 	}
 }
 
-/* Names of this host, and of others that are this one now: of ids that have not connected yet, and in what services have answered. */
+static int take_in(struct cm_id *id)
+{
+	return id->rejoin == REJOIN_ACCEPT ? met(id, meet_accept(id)) : 0;
+}
+
+static int end(struct cm_id *id)
+{
+	return id->rejoin == REJOIN_CONNECT ? met(id, hear(id, CM_MSG_JOINED)) : 0;
+}
+
+static int each(int (*fn)(struct cm_id *id))
+{
+	struct cm_channel *ch;
+	struct cm_id *id;
+	int err = 0;
+
+	list_each(ch, &cm_process->channels, link)
+		list_each(id, &ch->ids, link)
+			err = err ? err : fn(id);
+	return err;
+}
+
+/* Names of this host, and of others as they are now: of ids that have not connected yet, and in what services have answered. */
 static void names_renew(struct cm_channel *ch)
 {
 	struct cm_event *ev;
+	union cm_addr now;
 	struct cm_id *id;
 
-	list_each(id, &ch->ids, link)
-		if (id->dst.family && (!id->is_far || cm_here(&id->dst)))
+	list_each(id, &ch->ids, link) {
+		cm_here_renew(&id->dst);
+		if (id->dst.family && (!id->is_far || cm_here(&id->dst) || cm_there(&id->dst, &now)))
 			cm_place_remote(id);
+	}
 	list_each(ev, &ch->events, link) {
 		id = ev->id;
 		if (id->qp_type == IBV_QPT_UD && ev->resp.event == CM_EVENT_ESTABLISHED)
@@ -102,15 +170,17 @@ static void names_renew(struct cm_channel *ch)
 EXPORT int softrdma_cm_join(int accept)
 {
 	struct cm_channel *ch;
-	struct cm_id *id;
-	int err = 0;
+	int err;
 
 	if (!cm_process)
 		return 0;
-	list_each(ch, &cm_process->channels, link) {
-		names_renew(ch);
-		list_each(id, &ch->ids, link)
-			err = err ? err : join_one(id, accept);
+	if (!accept) {
+		list_each(ch, &cm_process->channels, link)
+			names_renew(ch);
+		return each(begin);
 	}
+	err = each(take_in);
+	err = err ? err : each(end);
+	cm_net_unlisten(NULL); /* the door */
 	return err;
 }

@@ -141,6 +141,7 @@ static void request_take(struct cm_line *l, const char *packet, size_t n)
 	cm_name_of_request(&m, 0, l->name);
 	cm_address_from_wire(&m.h.dst, &l->dst);
 	l->ps = m.h.ps;
+	l->joins = m.h.type == CM_MSG_JOIN;
 	l->since = net_now();
 	l->limit_ns = DIAL_FIRST_NS;
 	cm_dial_on(l);

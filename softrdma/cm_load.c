@@ -99,9 +99,12 @@ static void fill_id(struct cm_id *id, const struct cm_saved_id *s, const struct 
 /* Who was asked can be found from here on. @watched comes into force with the connection. */
 static int meeting_open(struct cm_id *id)
 {
+	uint8_t name[CM_NAME];
 	struct sockaddr_un sa;
-	int len = cm_meeting_address(id, &sa), err;
+	int len, err;
 
+	cm_name(id, 1, name);
+	len = cm_meeting_address(name, &sa);
 	id->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (id->sock < 0)
 		return -errno;

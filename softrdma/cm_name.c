@@ -55,13 +55,11 @@ void cm_name_of_request(const struct cm_message *m, int passive, uint8_t name[CM
 }
 
 /* An abstract address: a zero and text. */
-int cm_meeting_address(const struct cm_id *id, struct sockaddr_un *sa)
+int cm_meeting_address(const uint8_t name[CM_NAME], struct sockaddr_un *sa)
 {
-	uint8_t name[CM_NAME];
 	uint64_t half[2];
 	size_t n;
 
-	cm_name(id, 1, name);
 	memcpy(half, name + 1, sizeof(half));
 	memset(sa, 0, sizeof(*sa));
 	sa->sun_family = AF_UNIX;

@@ -47,6 +47,7 @@ static void ipv4(union cm_addr *a, uint32_t address, uint16_t port)
 socklen_t cm_net_address(uint16_t ps, const union cm_addr *dst, uint32_t slot, union cm_addr *ret)
 {
 	uint16_t port = slot_port(cm_port_space(ps, dst), cm_address_port(dst), slot);
+	union cm_addr now;
 	uint32_t address;
 
 	if (dst->family == AF_IB) {
@@ -55,10 +56,24 @@ socklen_t cm_net_address(uint16_t ps, const union cm_addr *dst, uint32_t slot, u
 			return 0;
 		ipv4(ret, address, port);
 	} else {
-		*ret = *dst;
+		*ret = cm_there(dst, &now) ? now : *dst;
 		cm_address_set_port(ret, port);
 	}
 	return (socklen_t)cm_address_len(ret);
+}
+
+/* An address of a life before is no interface's any more; who looks for its host finds this one at another. */
+static long bind_near(int fd, union cm_addr *a)
+{
+	long err = RAW3(SYS_bind, fd, a, cm_address_len(a));
+	union cm_addr any;
+
+	if (err != -EADDRNOTAVAIL)
+		return err;
+	memset(&any, 0, sizeof(any));
+	any.family = a->family;
+	cm_address_set_port(&any, cm_address_port(a));
+	return RAW3(SYS_bind, fd, &any, cm_address_len(&any));
 }
 
 /* Where its host's own socket is: what an id at @src is bound to. */
@@ -78,7 +93,7 @@ static int listener_bind(const struct cm_id *id, uint32_t slot)
 	RAW5(SYS_setsockopt, fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (a.family == AF_INET6)
 		RAW5(SYS_setsockopt, fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
-	err = RAW3(SYS_bind, fd, &a, cm_address_len(&a));
+	err = bind_near(fd, &a);
 	if (!err)
 		err = RAW2(SYS_listen, fd, BACKLOG);
 	if (!err)
@@ -92,9 +107,9 @@ static int listener_open(const struct cm_id *id)
 	uint32_t slot;
 	int fd = -EADDRINUSE;
 
-	for (slot = 0; fd < 0 && fd != -EADDRNOTAVAIL && slot < NET_CM_SLOTS; slot++)
+	for (slot = 0; fd < 0 && slot < NET_CM_SLOTS; slot++)
 		fd = listener_bind(id, slot);
-	if (fd < 0 && fd != -EADDRNOTAVAIL) /* an address of a life before: nobody looks for it elsewhere */
+	if (fd < 0)
 		log_error("port %u of rdma_cm is not found from other hosts: its %u ports of TCP are taken",
 			  cm_address_port(&id->src), NET_CM_SLOTS);
 	return fd;
@@ -107,30 +122,33 @@ static void listener_watch(struct cm_net *net, const struct cm_net_listener *l, 
 	RAW4(SYS_epoll_ctl, net->wait_fd, op, l->fd, &ev);
 }
 
-void cm_net_listen(struct cm_id *id)
+int cm_net_listener_add(struct cm_id *id, int fd, uint32_t space, uint32_t port)
 {
-	struct cm_net_listener *l;
-	struct cm_net *net;
-	int fd;
+	struct cm_net *net = cm_process->net;
+	struct cm_net_listener *l = arena_alloc(&net->arena, sizeof(*l));
 
-	if (!cm_net_here())
-		return;
-	net = cm_process->net;
-	fd = listener_open(id);
-	l = fd < 0 ? NULL : arena_alloc(&net->arena, sizeof(*l));
 	if (!l) {
 		sr_close(fd);
-		return;
+		return -ENOMEM;
 	}
 	l->id = id;
 	l->fd = fd;
-	l->space = cm_port_space(id->ps, &id->src);
-	l->port = cm_address_port(&id->src);
+	l->space = space;
+	l->port = port;
 	lock_acquire(&net->lock);
 	l->number = ++net->last_number;
 	list_add_tail(&net->listeners, &l->link);
 	lock_release(&net->lock);
 	listener_watch(net, l, EPOLL_CTL_ADD, EPOLLIN);
+	return 0;
+}
+
+void cm_net_listen(struct cm_id *id)
+{
+	int fd = cm_net_here() ? listener_open(id) : -1;
+
+	if (fd >= 0)
+		cm_net_listener_add(id, fd, cm_port_space(id->ps, &id->src), cm_address_port(&id->src));
 }
 
 void cm_net_unlisten(struct cm_id *id)

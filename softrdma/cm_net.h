@@ -18,6 +18,7 @@
 #define CM_TAG_BITS 7ull
 #define CM_TAG_NUMBER 3
 
+#define CM_DOOR 16u /* in place of a port space: no listener's port, but cm_door.c's */
 #define CM_GUESTS 64u /* without a proof, or without a request */
 
 enum cm_line_state {
@@ -48,6 +49,7 @@ struct cm_line {
 	union cm_addr dst;
 	uint16_t ps;
 	uint32_t slot;
+	int joins; /* its request is a JOIN: the slots are doors */
 	int silent; /* a slot of this round has not answered */
 	uint64_t limit_ns;
 	uint32_t request_len;
@@ -95,6 +97,8 @@ struct cm_net {
 };
 
 /* cm_net.c */
+/* Guests that come to the listening socket @fd are @id's, or the door's (NULL). 0, or -ENOMEM: @fd is closed. */
+int cm_net_listener_add(struct cm_id *id, int fd, uint32_t space, uint32_t port);
 void cm_net_ring(struct cm_net *net); /* wakes the thread */
 void cm_net_nears_take(struct cm_net *net);
 void cm_net_guest_accept(struct cm_net *net, uint32_t number);

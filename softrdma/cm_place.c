@@ -257,10 +257,33 @@ void cm_place_of(const struct cm_id *id, struct cm_place *ret)
 		*ret = (struct cm_place){ .port = 1, .mtu = 1 };
 }
 
+/* Over softrdma they follow from an IPv4 address; where only another is known, the other end's answer tells. */
+void cm_place_far(struct cm_id *id, const union cm_addr *at)
+{
+	uint32_t address = 0;
+
+	if (cm_place_is_kernel()) {
+		cm_address_gid(at, id->conn.remote_gid);
+		id->conn.remote_lid = 0;
+		return;
+	}
+	if (at->family == AF_INET)
+		memcpy(&address, &at->in.sin_addr, sizeof(address));
+	else if (IN6_IS_ADDR_V4MAPPED(&at->in6.sin6_addr))
+		memcpy(&address, at->in6.sin6_addr.s6_addr + 12, sizeof(address));
+	if (address)
+		sr_first_names(__builtin_bswap32(address), id->conn.remote_gid, &id->conn.remote_lid);
+}
+
 void cm_place_remote(struct cm_id *id)
 {
 	struct cm_place p = { .lid = 0 };
+	union cm_addr now;
 
+	if (cm_there(&id->dst, &now)) {
+		cm_place_far(id, &now);
+		return;
+	}
 	if (cm_place_find(&id->dst, &p))
 		cm_address_gid(&id->dst, p.gid);
 	memcpy(id->conn.remote_gid, p.gid, 16);

@@ -128,7 +128,7 @@ int cm_port_bind(struct cm_id *id, const union cm_addr *from)
 		return -EINVAL;
 	if (a.family == AF_IB && !cm_address_service_ps(id, &a))
 		return -EPROTONOSUPPORT;
-	if (!cm_address_any(&a) && !cm_address_local(&a))
+	if (!cm_address_any(&a) && !cm_address_bindable(&a))
 		return -EADDRNOTAVAIL;
 	if (!cm_address_any(&a) && cm_place_find(&a, &place))
 		return -ENODEV;

@@ -64,8 +64,7 @@ static void remote_take(struct cm_id *id, const struct cm_message *m)
 	cm_place_of(id, &own);
 	c->remote_qpn = m->h.qpn;
 	c->remote_psn = m->h.psn;
-	c->remote_lid = m->h.lid;
-	memcpy(c->remote_gid, m->h.gid, 16);
+	cm_message_place_take(id, m);
 	c->responder_resources = m->h.initiator_depth;
 	c->initiator_depth = m->h.responder_resources;
 	c->rnr_retry_count = m->h.rnr_retry_count;

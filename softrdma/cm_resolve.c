@@ -96,23 +96,6 @@ static int resolved(struct cm_id *id)
 	return cm_event_tell(id, CM_EVENT_ADDR_RESOLVED, 0);
 }
 
-/* Which names the other host has; where only an IPv6 address is known, its answer to the request tells. */
-static void names_take(struct cm_id *id, const union cm_addr *at)
-{
-	uint32_t address = 0;
-
-	if (cm_place_is_kernel()) {
-		cm_place_remote(id);
-		return;
-	}
-	if (at->family == AF_INET)
-		memcpy(&address, &at->in.sin_addr, sizeof(address));
-	else if (IN6_IS_ADDR_V4MAPPED(&at->in6.sin6_addr))
-		memcpy(&address, at->in6.sin6_addr.s6_addr + 12, sizeof(address));
-	if (address)
-		sr_first_names(__builtin_bswap32(address), id->conn.remote_gid, &id->conn.remote_lid);
-}
-
 static int query_dial(struct cm_id *id)
 {
 	union cm_addr to;
@@ -123,7 +106,7 @@ static int query_dial(struct cm_id *id)
 		cm_place_no_network();
 		return unreachable(id, -EHOSTUNREACH);
 	}
-	names_take(id, &to);
+	cm_place_far(id, &to);
 	id->is_far = 1;
 	id->sock = sr_socket(to.family, SOCK_STREAM);
 	if (id->sock < 0)

@@ -9,7 +9,7 @@
 #include "softrdma/cm.h"
 
 #define CM_SAVED_MAGIC 0x736d6373u /* "scms" */
-#define CM_SAVED_VERSION 3u
+#define CM_SAVED_VERSION 4u
 #define CM_SAVED_NONE UINT32_MAX
 
 /* In cm_id.rejoin: what is to be done when all have loaded. */
@@ -44,6 +44,7 @@ struct cm_saved_id {
 	uint8_t connected; /* has a socket, and somebody is at its other end */
 	uint8_t is_far;
 	uint32_t query_ms; /* how long another host may take after that to say that it is there */
+	uint32_t reserved;
 	struct cm_conn conn;
 	union cm_addr src, dst, claim;
 };
@@ -70,5 +71,5 @@ struct cm_saved_event {
 	struct rdma_ucm_event_resp resp;
 };
 
-_Static_assert(sizeof(struct cm_saved) == 48 && sizeof(struct cm_saved_channel) == 24 && sizeof(struct cm_conn) == 44 &&
-	       sizeof(struct cm_saved_id) == 52 + 44 + 3 * 128 && sizeof(struct cm_saved_mcast) == 24 + 128, "no holes of another size");
+_Static_assert(sizeof(struct cm_saved) == 48 && sizeof(struct cm_saved_channel) == 24 && sizeof(struct cm_conn) == 48 &&
+	       sizeof(struct cm_saved_id) == 56 + 48 + 3 * 128 && sizeof(struct cm_saved_mcast) == 24 + 128, "no holes of another size");

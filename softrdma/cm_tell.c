@@ -12,17 +12,6 @@
 #include "base/sys.h"
 #include "softrdma/device.h"
 
-/* Of one to another host it is this process's own thread that is there. */
-static uint32_t peer_of(const struct cm_id *id)
-{
-	struct ucred c;
-	unsigned int len = sizeof(c);
-
-	if (!id || id->sock < 0 || id->state < CM_REQ_SENT || RAW5(SYS_getsockopt, id->sock, SOL_SOCKET, SO_PEERCRED, &c, &len))
-		return 0;
-	return cm_process->net && c.pid == raw_getpid() ? 0 : (uint32_t)c.pid;
-}
-
 EXPORT uint64_t softrdma_cm_ends(int fd, uint32_t handle, void *own, void *other)
 {
 	struct cm_place p = { .guid = 0 };
@@ -50,14 +39,15 @@ EXPORT uint64_t softrdma_cm_ends(int fd, uint32_t handle, void *own, void *other
 EXPORT uint32_t softrdma_cm_peer(int fd, uint32_t id)
 {
 	struct cm_channel *ch;
-	uint32_t pid = 0;
+	struct cm_id *own;
+	uint32_t pid;
 
 	if (!cm_channel_is_own(fd))
 		return 0;
 	lock_acquire(&cm_lock);
 	ch = cm_channel_find(fd);
-	if (ch)
-		pid = peer_of(cm_id_find(ch, id));
+	own = ch ? cm_id_find(ch, id) : NULL;
+	pid = own && own->state >= CM_REQ_SENT ? own->conn.remote_pid : 0;
 	lock_release(&cm_lock);
 	return pid;
 }

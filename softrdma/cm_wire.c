@@ -69,7 +69,7 @@ int cm_wire_decode(const void *packet, size_t n, struct cm_message *m)
 	/* A request over AF_IB has the 36 bytes for itself. */
 	if (h->private_len > cm_private_room(h->type) + (h->src.family == AF_IB ? 36 : 0))
 		return -EPROTO;
-	if ((h->type == CM_MSG_REQ || h->type == CM_MSG_SIDR_REQ) && (!address_ok(&h->src) || !address_ok(&h->dst)))
+	if ((h->type == CM_MSG_REQ || h->type == CM_MSG_SIDR_REQ || h->type == CM_MSG_JOIN) && (!address_ok(&h->src) || !address_ok(&h->dst)))
 		return -EPROTO;
 	memcpy(m->private, (const char *)packet + sizeof(*h), h->private_len);
 	return 0;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define CM_WIRE_MAGIC 0x6d637273u /* "srcm" */
-#define CM_WIRE_VERSION 1
+#define CM_WIRE_VERSION 2
 #define CM_PRIVATE_MAX 256u
 
 enum cm_type {
@@ -22,6 +22,8 @@ enum cm_type {
 	CM_MSG_DREP,
 	CM_MSG_SIDR_REQ,
 	CM_MSG_SIDR_REP,
+	CM_MSG_JOIN, /* in another life: who has asked, by the request's names, and */
+	CM_MSG_JOINED, /* who was asked, with their places in this one */
 	CM_MSG_END,
 };
 
@@ -41,7 +43,10 @@ struct cm_wire {
 	uint8_t reserved;
 	uint16_t length;      /* of the whole message */
 	uint16_t private_len; /* bytes behind this struct */
-	uint32_t reason;      /* REJ: why; SIDR_REP: the status */
+	union {
+		uint32_t reason; /* REJ: why; SIDR_REP: the status */
+		uint32_t pid;	 /* REQ, REP, JOIN, JOINED: the sender's, in its own namespace */
+	};
 	uint32_t qpn;
 	uint32_t qkey;
 	uint32_t psn;
@@ -58,7 +63,7 @@ struct cm_wire {
 	uint8_t gid[16];
 	uint32_t ece_vendor;
 	uint32_t ece_options;
-	struct cm_wire_addr src, dst; /* REQ, SIDR_REQ: as the sender sees them */
+	struct cm_wire_addr src, dst; /* REQ, SIDR_REQ, JOIN: as the sender sees them */
 };
 _Static_assert(sizeof(struct cm_wire_addr) == 32, "no holes");
 _Static_assert(sizeof(struct cm_wire) == 128, "no holes");

@@ -15,6 +15,7 @@ void verbs_cm_answer_virtual(int fd, const void *command, size_t n);
 
 /* verbs_cm_hosts.c. A checkpoint notes this host; a restart publishes, learns (0 or -errno) and tells the library. */
 int verbs_cm_hosts_note(void);
-int verbs_cm_hosts_publish(void);
+int verbs_cm_hosts_publish(uint32_t door); /* a TCP port that others' ends of connections are to dial, or 0 */
 void verbs_cm_hosts_tell(void);
-int verbs_cm_hosts_together(void); /* in RECONNECT: no process of the job has come back in another part */
+void verbs_cm_hosts_tell_anew(void); /* in RECONNECT */
+int verbs_cm_hosts_clear(void); /* in RECONNECT: it is clear where who is looked for is; else this process's host has come back in several parts */

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Addresses of hosts over a restart, for rdma_cm: programs that stood on several hosts are brought back on one, and go on asking for each other by the
- * addresses that they know. Each process publishes those that its own host has had in its lives ("verbs/host"), each learns all of them, and softrdma
- * takes them for this host's (softrdma/cm_here.c); so do those that are begun after it (fermata_common_map). Owns the two lists. Written while the program
- * stands still, or by its first look for a device.
+ * Addresses of hosts over a restart, for rdma_cm: programs that stood on several hosts are brought back on one, or on others, and go on asking for each other by the
+ * addresses that they know. Each process publishes those that its own host has had in its lives ("verbs/host"), since when, and what leads to it in this one; each learns all of them,
+ * and softrdma takes them for names of where their programs are now (softrdma/cm_here.c); so do those that are begun after it (fermata_common_map). A part of a job that comes back in parts
+ * (fermata restart --host, --part) is known by its kernel and pid namespace.
  *
- * Where a job comes back in parts (fermata restart --part), hosts of another part are no longer here, and who has ids of rdma_cm is refused: what stands between two processes there
- * is made again within one host only. A part is known by its kernel and pid namespace.
+ * An address may have been two hosts' at different times: they have been exchanged, or both have stood on one machine. It is the name of the one that has had it first. What two have
+ * had since the same life is nobody's name; where it is what a process's own host was called at first, the processes of one host have come back in two parts: then what they listen at, or
+ * ask for, has no one place any more, and who has ids is refused.
+ *
+ * Owns the two lists. Written while the program stands still, or by its first look for a device.
  */
 #include "base/host_id.h"
 #include "plugins/verbs/verbs_cm.h"
@@ -14,59 +17,109 @@
 
 #define ADDRESS sizeof(((struct host_name *)NULL)->address)
 
+enum place { NOWHERE, HERE, THERE };
+
+struct host {
+	uint8_t address[ADDRESS], now[ADDRESS];
+	uint32_t since; /* the life */
+	uint32_t place;
+};
+
 struct hosts {
 	uint32_t count, room;
-	uint8_t (*address)[ADDRESS];
+	struct host *host;
 };
 
 static struct hosts own, all;
 
-static int hosts_add(struct hosts *h, const void *address)
+static int hosts_add(struct hosts *hosts, const struct host *h)
 {
-	uint8_t (*more)[ADDRESS];
+	struct host *more;
 
-	for (uint32_t i = 0; i < h->count; i++)
-		if (!memcmp(h->address[i], address, ADDRESS))
+	for (uint32_t i = 0; i < hosts->count; i++)
+		if (!memcmp(hosts->host[i].address, h->address, ADDRESS))
 			return 0;
-	if (h->count == h->room) {
-		more = fermata_alloc((size_t)(h->room * 2 + 8) * ADDRESS);
+	if (hosts->count == hosts->room) {
+		more = fermata_alloc((size_t)(hosts->room * 2 + 8) * sizeof(*more));
 		if (!more)
 			return -ENOMEM;
-		if (h->count)
-			memcpy(more, h->address, h->count * ADDRESS);
-		fermata_free(h->address);
-		h->address = more;
-		h->room = h->room * 2 + 8;
+		if (hosts->count)
+			memcpy(more, hosts->host, hosts->count * sizeof(*more));
+		fermata_free(hosts->host);
+		hosts->host = more;
+		hosts->room = hosts->room * 2 + 8;
 	}
-	memcpy(h->address[h->count++], address, ADDRESS);
+	hosts->host[hosts->count++] = *h;
 	return 0;
 }
 
 int verbs_cm_hosts_note(void)
 {
-	uint8_t address[ADDRESS];
+	struct host h = { .since = fermata_generation() };
 
-	for (uint32_t i = 0; verbs_backend.softrdma_cm_host && VERBS_DEVICE(verbs_backend.softrdma_cm_host(i, address)); i++)
-		if (hosts_add(&own, address))
+	for (uint32_t i = 0; verbs_backend.softrdma_cm_host && VERBS_DEVICE(verbs_backend.softrdma_cm_host(i, h.address)); i++)
+		if (hosts_add(&own, &h))
 			return fermata_fail(-ENOMEM, "no memory for the host's addresses");
 	return 0;
 }
 
-int verbs_cm_hosts_publish(void)
+/* ---- publishing ---- */
+
+static int is_ipv4(const uint8_t address[ADDRESS])
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return !memcmp(address, mapped, sizeof(mapped));
+}
+
+/* This host's, in this life, of the kind of @like; or another one; or zeros. */
+static void address_now(const uint8_t *like, uint8_t ret[ADDRESS])
+{
+	uint8_t address[ADDRESS];
+
+	memset(ret, 0, ADDRESS);
+	for (uint32_t i = 0; verbs_backend.softrdma_cm_host && VERBS_DEVICE(verbs_backend.softrdma_cm_host(i, address)); i++) {
+		if (!i || is_ipv4(address) == is_ipv4(like))
+			memcpy(ret, address, ADDRESS);
+		if (is_ipv4(address) == is_ipv4(like))
+			return;
+	}
+}
+
+static int publish_door(uint64_t part, uint32_t port)
+{
+	struct door_name door = { .part = part, .port = port };
+
+	if (!port || !own.count)
+		return 0;
+	address_now(own.host[0].address, door.address);
+	return fermata_job_publish(NAME_DOOR, sizeof(NAME_DOOR), &door, sizeof(door));
+}
+
+int verbs_cm_hosts_publish(uint32_t door)
 {
 	struct host_name name = { .part = host_id_where(host_id_boot()) };
 	int r = fermata_job_publish(NAME_PART, sizeof(NAME_PART), &name.part, sizeof(name.part));
 
 	for (uint32_t i = 0; !r && i < own.count; i++) {
-		memcpy(name.address, own.address[i], ADDRESS);
+		memcpy(name.address, own.host[i].address, ADDRESS);
+		address_now(name.address, name.now);
+		name.since = own.host[i].since;
 		r = fermata_job_publish(NAME_HOST, sizeof(NAME_HOST), &name, sizeof(name));
 	}
-	return r;
+	return r ? r : publish_door(name.part, door);
 }
 
-int verbs_cm_hosts_together(void)
+/* ---- what all have published ---- */
+
+static const void *names_at(uint64_t offset)
 {
-	const uint64_t *part = verbs_names ? (const void *)((const char *)verbs_names + verbs_names->parts) : NULL, here = host_id_where(host_id_boot());
+	return (const char *)verbs_names + offset;
+}
+
+int verbs_is_together(void)
+{
+	const uint64_t *part = verbs_names ? names_at(verbs_names->parts) : NULL, here = host_id_where(host_id_boot());
 
 	for (uint32_t i = 0; part && i < verbs_names->part_count; i++)
 		if (part[i] != here)
@@ -74,19 +127,78 @@ int verbs_cm_hosts_together(void)
 	return 1;
 }
 
+/* Who has had the address of @of first; NULL: two at one time. */
+static const struct host_name *first_of(const struct host_name *of)
+{
+	const struct host_name *name = names_at(verbs_names->hosts), *first = of;
+	int tie = 0;
+
+	for (uint32_t i = 0; i < verbs_names->host_count; i++) {
+		if (memcmp(name[i].address, of->address, ADDRESS) != 0 || name[i].since > first->since)
+			continue;
+		tie = name[i].since < first->since ? 0 : tie || name[i].part != first->part;
+		first = &name[i];
+	}
+	return tie ? NULL : first;
+}
+
+static int learn(const struct host_name *name)
+{
+	const struct host_name *first = first_of(name);
+	struct host h = { .place = NOWHERE };
+
+	memcpy(h.address, name->address, ADDRESS);
+	if (first) {
+		h.place = first->part == host_id_where(host_id_boot()) ? HERE : THERE;
+		memcpy(h.now, first->now, ADDRESS);
+	}
+	return hosts_add(&all, &h);
+}
+
 int verbs_cm_hosts_learn(void)
 {
-	const struct host_name *name = (const void *)((const char *)verbs_names + verbs_names->hosts);
-	uint64_t here = host_id_where(host_id_boot());
+	const struct host_name *name = names_at(verbs_names->hosts);
 	int r = 0;
 
+	all.count = 0;
 	for (uint32_t i = 0; !r && i < verbs_names->host_count; i++)
-		r = name[i].part == here ? hosts_add(&all, name[i].address) : 0;
+		r = learn(&name[i]);
 	return r;
 }
+
+int verbs_cm_hosts_clear(void)
+{
+	int here = 0, r = own.count != 0;
+
+	for (uint32_t i = 0; i < all.count; i++) {
+		here |= all.host[i].place == HERE;
+		if (own.count && all.host[i].place == NOWHERE && !memcmp(all.host[i].address, own.host[0].address, ADDRESS))
+			r = 0;
+	}
+	return verbs_is_together() || (here && r);
+}
+
+/* ---- telling the library ---- */
 
 void verbs_cm_hosts_tell(void)
 {
 	for (uint32_t i = 0; verbs_backend.softrdma_cm_here && i < all.count; i++)
-		verbs_backend.softrdma_cm_here(all.address[i]);
+		if (all.host[i].place == HERE)
+			verbs_backend.softrdma_cm_here(all.host[i].address);
+		else if (all.host[i].place == THERE)
+			verbs_backend.softrdma_cm_there(all.host[i].address, all.host[i].now);
+}
+
+void verbs_cm_hosts_tell_anew(void)
+{
+	const struct door_name *door = verbs_names ? names_at(verbs_names->doors) : NULL;
+	const uint64_t here = host_id_where(host_id_boot());
+
+	if (!verbs_backend.softrdma_cm_here)
+		return;
+	verbs_backend.softrdma_cm_hosts_forget();
+	verbs_cm_hosts_tell();
+	for (uint32_t i = 0; door && i < verbs_names->door_count; i++)
+		if (door[i].part != here)
+			verbs_backend.softrdma_cm_door_at(door[i].address, (uint16_t)door[i].port);
 }

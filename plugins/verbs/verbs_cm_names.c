@@ -5,7 +5,7 @@
  * ibv_modify_qp and the sends translate them. Handles are kept by the library itself.
  *
  * Ports of several hosts may have become this one's: then its LID and GID stand for more than one name that programs know. Where a queue pair is told with them it
- * is the one of the process at the other end, so its port's names are told: another host may have had a queue pair of that number.
+ * is the one of the process at the other end, so its port's names are told, whether the queue pair is older than this life or not.
  *
  * Over softrdma all GIDs of a port that the program knows mean one, and the answer has to be the one that a RoCE device answers, the id's address's, as the place of its own
  * and as the other end's: both ends of a queue pair are of one kind of GID there, and the other end may be asking in another life, on such a device:
@@ -174,6 +174,10 @@ static void index_virtual(struct ib_uverbs_ah_attr *ah, const struct ends *e)
 
 static void ah_virtual(struct ib_uverbs_ah_attr *ah, const struct ends *e)
 {
+	union ibv_gid gid;
+
+	memcpy(&gid, ah->grh.dgid, sizeof(gid));
+	verbs_told_by_chance(&gid, (uint16_t)ah->dlid, &gid);
 	ah->dlid = lid_virtual(ah->grh.dgid, (uint16_t)ah->dlid);
 	gid_virtual(ah->grh.dgid, &e->other);
 }
@@ -210,7 +214,7 @@ static void attr_virtual(int fd, uint32_t id, struct ib_uverbs_qp_attr *attr)
 	if (attr->ah_attr.is_global)
 		index_virtual(&attr->ah_attr, &e);
 	memcpy(&gid, attr->ah_attr.grh.dgid, sizeof(gid));
-	if (!verbs_peer_virtual(attr->dest_qp_num, verbs_backend.softrdma_cm_peer(fd, id), &lid, &gid, &e.other)) {
+	if (!verbs_peer_virtual(verbs_backend.softrdma_cm_peer(fd, id), &lid, &gid, &e.other)) {
 		ah_virtual(&attr->ah_attr, &e);
 		return;
 	}

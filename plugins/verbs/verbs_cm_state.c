@@ -4,7 +4,7 @@
  * newest checkpoint, which come back with the process's memory. That what all processes of the job have saved fits together verbs_cm_drain.c sees to.
  *
  * Restart: RECREATE makes channels, ids, ports, listeners and events; who was asked for a connection waits for the other end. RECONNECT: who
- * asked connects. REFILL: who was asked accepts. Nobody runs before all have. A port that a stranger has taken meanwhile fails the restart, as a TCP port does.
+ * asked connects, on whatever host the other end is (softrdma/cm_join.c). REFILL: who was asked accepts. Nobody runs before all have. A port that a stranger has taken meanwhile fails the restart, as a TCP port does.
  */
 #include "plugins/verbs/verbs_cm.h"
 
@@ -80,7 +80,10 @@ int verbs_cm_recreate(void)
 	r = saved ? VERBS_DEVICE(verbs_backend.softrdma_cm_load(saved->bytes, saved->length)) : 0;
 	if (r == -EADDRINUSE)
 		return fermata_fail(r, "a port of rdma_cm that process %u had is taken by another program", fermata_pid());
-	return r ? fermata_fail(r, "the rdma_cm channels cannot be made again (errno %d)", -r) : verbs_cm_hosts_publish();
+	if (r)
+		return fermata_fail(r, "the rdma_cm channels cannot be made again (errno %d)", -r);
+	r = saved ? VERBS_DEVICE(verbs_backend.softrdma_cm_door()) : 0;
+	return r < 0 ? fermata_fail(r, "there is no TCP port for the rdma_cm connections to other hosts (errno %d)", -r) : verbs_cm_hosts_publish((uint32_t)r);
 }
 
 static int join(int accept)
@@ -96,11 +99,31 @@ static int has_ids(void)
 	return saved && (!verbs_backend.softrdma_cm_ids || VERBS_DEVICE(verbs_backend.softrdma_cm_ids()));
 }
 
+/*
+ * Hosts that were on one machine when processes of theirs first opened a device there have one name of a port in common: which of the two a new queue pair is at, which ids tell of, no name says
+ * where they have come back apart.
+ */
+static int is_split(void)
+{
+	struct shadow_device *d;
+	uint32_t homes[2];
+
+	list_each(d, &verbs_devices, link)
+		for (unsigned int i = 1; i <= d->ports; i++)
+			if (verbs_homes(verbs_port_first(&d->port[i]), homes, ARRAY_SIZE(homes))) /* but the first of them */
+				return 1;
+	return 0;
+}
+
 int verbs_cm_reconnect(void)
 {
-	if (has_ids() && !verbs_cm_hosts_together())
-		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm ids, with which a job comes back in one part only (--part)", fermata_pid());
-	verbs_cm_hosts_tell();
+	if (has_ids() && !verbs_cm_hosts_clear())
+		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm ids: what was on its host comes back together (not apart by --part), and apart from others of the job only if the user has a key for softrdma's network",
+				    fermata_pid());
+	if (has_ids() && is_split())
+		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm ids, and opened its device when hosts of the job had been brought to one machine: it comes back with all of the job on one machine only (no --host, no --part)",
+				    fermata_pid());
+	verbs_cm_hosts_tell_anew();
 	return join(0);
 }
 

@@ -214,6 +214,19 @@ uint16_t verbs_path_take(const struct verbs_port *own, uint16_t *lid)
 	return path & path_bits(own->virtual_lmc);
 }
 
+int verbs_is_tied;
+
+void verbs_told_by_chance(const union ibv_gid *in_subnet, uint16_t lid, const union ibv_gid *gid)
+{
+	uint64_t address = lid ? verbs_lid_address(in_subnet, lid) : verbs_gid_address(gid);
+	const struct port_name *first = port_find(verbs_real_ports, address);
+	struct entry *e;
+
+	table_each(e, first ? verbs_real_ports : NULL, address)
+		if (port_name_of(e)->port != first->port)
+			verbs_is_tied = 1;
+}
+
 uint16_t verbs_lid_virtual(const union ibv_gid *in_subnet, uint16_t lid)
 {
 	const struct port_name *name = port_find(verbs_real_ports, verbs_lid_address(in_subnet, lid));

@@ -57,6 +57,7 @@ enum name_known verbs_srqn_known(const struct shadow_device *d, uint32_t number)
 uint32_t verbs_qpn_virtual(uint32_t qpn, uint64_t address);
 /* Takes out of a LID of this life the bits that tell the path; those that the program may know. */
 uint16_t verbs_path_take(const struct verbs_port *own, uint16_t *lid);
+extern int verbs_is_tied HIDDEN; /* verbs_told_by_chance: since this life or one before */
 uint16_t verbs_lid_virtual(const union ibv_gid *in_subnet, uint16_t lid); /* @in_subnet: any GID of it, of this life */
 /*
  * Who sent a datagram, in the names that the program knows; @gid: of its route header, or NULL. Hosts of before may be one now: their ports have the same
@@ -66,8 +67,13 @@ void verbs_sender_virtual(const struct verbs_port *own, uint32_t *number, uint16
 void verbs_gid_virtual(union ibv_gid *gid);
 /* One GID may be what several of the program's mean now: @as is which, or else the one of that port that leads furthest. */
 void verbs_gid_virtual_as(union ibv_gid *gid, const union ibv_gid *as);
-/* The port of the queue pair that process @member has under that number, in the names that the program knows; @gid: as it is known now, @as: as above. 0: there is none. */
-int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, union ibv_gid *gid, const union ibv_gid *as);
+/* The port of process @pid, on the host whose it is, in the names that the program knows; @gid: as it is known now, @as: as above. 0: there is none, or @pid is 0. */
+int verbs_peer_virtual(uint32_t pid, uint16_t *ret_lid, union ibv_gid *gid, const union ibv_gid *as);
+/*
+ * The program is told the name of a port of this life, @lid or else @gid, of which nobody knows more: if ports of several hosts have become that one, it may be another one's name. That is
+ * as good in this life; but from then on the process comes back only where those hosts are together, and verbs_reconnect refuses it elsewhere.
+ */
+void verbs_told_by_chance(const union ibv_gid *in_subnet, uint16_t lid, const union ibv_gid *gid);
 /* 0: the address of nobody. */
 uint64_t verbs_gid_address(const union ibv_gid *gid);
 #define VERBS_NOBODY 0xfffffeu /* a queue pair number that no device gives */

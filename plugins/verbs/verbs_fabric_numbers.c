@@ -157,6 +157,7 @@ static int sender_is(const struct entry *e, uint16_t *lid, union ibv_gid *gid)
 
 void verbs_sender_virtual(const struct verbs_port *own, uint32_t *number, uint16_t *lid, union ibv_gid *gid)
 {
+	static const union ibv_gid nobody;
 	uint16_t path = verbs_path_take(own, lid);
 	struct entry *e;
 
@@ -166,19 +167,18 @@ void verbs_sender_virtual(const struct verbs_port *own, uint32_t *number, uint16
 			*lid |= path;
 			return;
 		}
+	verbs_told_by_chance(&own->real_gid[0], *lid, gid ? gid : &nobody);
 	*lid = verbs_lid_virtual(&own->real_gid[0], *lid) | path;
 	if (gid)
 		verbs_gid_virtual(gid);
 }
 
-int verbs_peer_virtual(uint32_t number, uint32_t member, uint16_t *ret_lid, union ibv_gid *gid, const union ibv_gid *as)
+int verbs_peer_virtual(uint32_t pid, uint16_t *ret_lid, union ibv_gid *gid, const union ibv_gid *as)
 {
 	const struct port_name *home, *name;
 	struct entry *e;
 
-	table_each(e, verbs_qpns, number) {
-		if (!member || e->owner.member != member)
-			continue;
+	table_each(e, pid ? verbs_selves : NULL, pid) {
 		home = verbs_port_of(e->address, e->owner.member);
 		name = home ? verbs_gid_name(gid, as, home) : NULL;
 		if (!name)

@@ -195,6 +195,7 @@ int verbs_cm_recreate(void);
 int verbs_cm_reconnect(void);
 int verbs_cm_refill(void);
 int verbs_cm_hosts_learn(void);
+int verbs_is_together(void); /* in RECONNECT: no process of the job has come back in another part */
 int verbs_numbers(int (*hold)(int fd));
 int verbs_plain_quiesce(void);
 /* Unread asynchronous events: noted at the checkpoint; told again at a restart. 0 or -errno. */

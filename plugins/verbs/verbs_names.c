@@ -12,7 +12,7 @@
 
 struct keys *verbs_lkeys, *verbs_rkeys;
 struct table *verbs_qpns, *verbs_ports, *verbs_real_qpns, *verbs_real_ports;
-struct table *verbs_windows, *verbs_srqns, *verbs_owners;
+struct table *verbs_windows, *verbs_srqns, *verbs_owners, *verbs_selves;
 uint32_t verbs_self;
 const struct names *verbs_names;
 const struct port_name *verbs_port_names;
@@ -36,6 +36,7 @@ static void set_out(const struct names *n)
 	verbs_srqns = at(n->srqns);
 	verbs_windows = at(n->windows);
 	verbs_owners = at(n->owners);
+	verbs_selves = at(n->selves);
 	verbs_rkeys = at(n->keys);
 }
 

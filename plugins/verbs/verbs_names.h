@@ -122,6 +122,10 @@
 	X(uint64_t, softrdma_cm_ends, (int fd, uint32_t handle, void *own, void *other))                   \
 	X(uint32_t, softrdma_cm_peer, (int fd, uint32_t id))                                               \
 	X(int, softrdma_cm_here, (const void *address))                                                    \
+	X(int, softrdma_cm_there, (const void *address, const void *now))                                  \
+	X(void, softrdma_cm_hosts_forget, (void))                                                          \
+	X(int, softrdma_cm_door, (void))                                                                   \
+	X(int, softrdma_cm_door_at, (const void *address, uint16_t port))                                  \
 	X(long, softrdma_cm_save, (void *to, size_t room))                                                 \
 	X(int, softrdma_cm_load, (const void *from, size_t n))                                             \
 	X(int, softrdma_cm_join, (int accept))

@@ -11,7 +11,7 @@
 static int leads;
 static char *base; /* of what is being made */
 
-static const char *const asked[] = { NAME_PORT, NAME_QP, NAME_SRQ, NAME_MR, NAME_MW, NAME_HOST, NAME_PART };
+static const char *const asked[] = { NAME_PORT, NAME_QP, NAME_SRQ, NAME_MR, NAME_MW, NAME_HOST, NAME_PART, NAME_DOOR, NAME_SELF };
 
 int verbs_names_ask(void)
 {
@@ -35,7 +35,7 @@ struct walk {
 /* ---- where each part lies ---- */
 
 struct counts {
-	uint32_t ports, qps, srqs, keys, windows, owners, hosts, parts;
+	uint32_t ports, qps, srqs, keys, windows, owners, hosts, parts, doors, selves;
 };
 
 static uint32_t qps_in(const struct qp_chunk *chunk)
@@ -54,6 +54,8 @@ static struct counts count(void)
 	const struct host_name *host;
 	const struct qp_chunk *q;
 	const struct mr_chunk *m;
+	const struct door_name *door;
+	const struct self_name *self;
 	const uint64_t *part;
 	struct counts n = { 0 };
 
@@ -75,6 +77,10 @@ static struct counts count(void)
 		n.hosts++;
 	each_value(part, NAME_PART)
 		n.parts++;
+	each_value(door, NAME_DOOR)
+		n.doors++;
+	each_value(self, NAME_SELF)
+		n.selves++;
 	return n;
 }
 
@@ -104,8 +110,10 @@ static struct names lay_out(const struct counts *n)
 	names.srqns = place_table(&size, n->srqs);
 	names.windows = place_table(&size, n->windows);
 	names.owners = place_table(&size, n->owners);
+	names.selves = place_table(&size, n->selves);
 	names.hosts = place(&size, n->hosts * sizeof(struct host_name));
 	names.parts = place(&size, n->parts * sizeof(uint64_t));
+	names.doors = place(&size, n->doors * sizeof(struct door_name));
 	names.keys = place(&size, n->keys ? verbs_keys_size(n->keys, 1) : 0); /* last: make_keys */
 	names.size = size;
 	return names;
@@ -249,15 +257,38 @@ static void value_add(void *values, uint32_t *count, const void *value, size_t s
 	memcpy((char *)values + (*count)++ * size, value, size);
 }
 
+/* One a part will do. */
+static void door_add(struct names *n, const struct door_name *door)
+{
+	struct door_name *doors = (struct door_name *)(base + n->doors);
+
+	for (uint32_t i = 0; i < n->door_count; i++)
+		if (doors[i].part == door->part)
+			return;
+	doors[n->door_count++] = *door;
+}
+
 static void make_hosts(struct names *n)
 {
 	const struct host_name *host;
+	const struct door_name *door;
 	const uint64_t *part;
 
 	each_value(host, NAME_HOST)
 		value_add(base + n->hosts, &n->host_count, host, sizeof(*host));
 	each_value(part, NAME_PART)
 		value_add(base + n->parts, &n->part_count, part, sizeof(*part));
+	each_value(door, NAME_DOOR)
+		door_add(n, door);
+}
+
+static void make_selves(const struct names *n, const struct counts *c)
+{
+	struct table *selves = table_begin(n->selves, c->selves);
+	const struct self_name *self;
+
+	each_value(self, NAME_SELF)
+		table_add(selves, self->pid, 0, self->address, (struct verbs_owner){ self->member, 0 });
 }
 
 static int make(void)
@@ -275,6 +306,7 @@ static int make(void)
 	make_keys(n, &c, 0);
 	make_windows(n, &c);
 	make_hosts(n);
+	make_selves(n, &c);
 	r = fermata_common_write("names", n, n->size);
 	fermata_free(n);
 	return r;

@@ -53,6 +53,19 @@ static int publish_ports(const struct shadow_device *d)
 	return r;
 }
 
+static int publish_selves(const struct shadow_device *d)
+{
+	struct self_name self = { .pid = fermata_pid(), .member = fermata_member() };
+	int r = 0;
+
+	for (unsigned int i = 1; !r && i <= d->ports; i++) {
+		self.address = verbs_port_first(&d->port[i]);
+		if (self.address)
+			r = fermata_job_publish(NAME_SELF, sizeof(NAME_SELF), &self, sizeof(self));
+	}
+	return r;
+}
+
 static int number_publish(const char *name, size_t len, struct qp_chunk *chunk, uint32_t virtual, uint32_t real, uint64_t address)
 {
 	int r = 0;
@@ -138,6 +151,9 @@ int verbs_fabric_publish(void)
 	list_each(d, &verbs_devices, link)
 		if (!r)
 			r = publish_ports(d);
+	list_each(d, &verbs_devices, link)
+		if (!r)
+			r = publish_selves(d);
 	for_each_context(c) {
 		if (!r)
 			r = publish_qps(c);

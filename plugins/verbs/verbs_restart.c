@@ -129,6 +129,9 @@ int verbs_reconnect(void)
 	int r;
 
 	r = verbs_fabric_learn();
+	if (!r && verbs_is_tied && !verbs_is_together())
+		r = fermata_fail(-EOPNOTSUPP, "process %u was told where others of the job are when hosts of it had been brought to one machine, and could not be told which: it comes back with all of the job on one machine only (no --host, no --part)",
+				 fermata_pid());
 	for_each_context(c) {
 		list_each(cq, &c->cqs, link)
 			r = r ? r : verbs_notify_restore(c, cq);

@@ -25,6 +25,7 @@ extern struct table *verbs_qpns HIDDEN, *verbs_ports HIDDEN, *verbs_srqns HIDDEN
 extern struct table *verbs_windows HIDDEN;
 extern struct table *verbs_owners HIDDEN; /* who has keys -> which device they are of (port_name.device) */
 extern uint32_t verbs_self HIDDEN; /* our own number in the tables */
+extern struct table *verbs_selves HIDDEN; /* by pid, of all parts: the address of a port */
 /* By the names of this life. A port's is its LID or its GID's address. */
 extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 
@@ -36,6 +37,8 @@ extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 #define NAME_MW "verbs/mw"
 #define NAME_HOST "verbs/host"
 #define NAME_PART "verbs/part"
+#define NAME_DOOR "verbs/door"
+#define NAME_SELF "verbs/self"
 
 /* The value of NAME_QP, and of NAME_SRQ. */
 struct qp_chunk {
@@ -76,10 +79,24 @@ struct port_name {
 	union ibv_gid gid, virtual_gid;
 };
 
-/* The value of NAME_HOST: an address that a host of that part has had; NAME_PART's is a part alone (host_id_where). */
+/* The value of NAME_HOST: an address that a host of that part has had since that life (fermata_generation), and what leads to it now; NAME_PART's is a part alone (host_id_where). */
 struct host_name {
-	uint8_t address[16];
+	uint8_t address[16], now[16];
 	uint64_t part;
+	uint32_t since, reserved;
+};
+
+/* The value of NAME_DOOR: where a host's ends of rdma_cm connections are dialled (softrdma/cm_door.c). */
+struct door_name {
+	uint64_t part;
+	uint8_t address[16];
+	uint32_t port, reserved;
+};
+
+/* The value of NAME_SELF: a port of a process's, by the first of its addresses, as those of a queue pair of its are told (verbs_peer_virtual). */
+struct self_name {
+	uint64_t address;
+	uint32_t pid, member;
 };
 
 /* What all have learnt, in one piece (verbs_names_make.c): where in it each part lies, from its beginning on; 0: it is empty. */
@@ -87,12 +104,12 @@ struct names {
 	char magic[8];
 	uint64_t size;
 	uint64_t port_names; /* struct port_name[]: a value of ports and real_ports is an index */
-	uint64_t ports, real_ports, qpns, real_qpns, srqns, windows, owners; /* struct table */
+	uint64_t ports, real_ports, qpns, real_qpns, srqns, windows, owners, selves; /* struct table */
 	uint64_t keys; /* struct keys */
-	uint64_t hosts, parts; /* struct host_name[], uint64_t[] */
-	uint32_t host_count, part_count;
+	uint64_t hosts, parts, doors; /* struct host_name[], uint64_t[], struct door_name[] */
+	uint32_t host_count, part_count, door_count;
 };
-#define NAMES_MAGIC "names-3" /* another one with each change of what is in it */
+#define NAMES_MAGIC "names-4" /* another one with each change of what is in it */
 
 extern const struct names *verbs_names HIDDEN; /* NULL: there are none */
 extern const struct port_name *verbs_port_names HIDDEN;

@@ -202,7 +202,7 @@ def guest_items(stage):
 def rxe_items(stage):
     """With a real kernel device, in a guest of tools/rxe-guest."""
     take_guest(stage)
-    return [Item('rxe', [stage.top / 'tests/rdma/rxe-suite'], exclusive=True, limit=2400)]
+    return [Item('rxe', [stage.top / 'tests/rdma' / name], exclusive=True, limit=2400) for name in ('rxe-suite', 'rxe-hosts')]
 
 
 ITEMS = {'feature': feature_items, 'long': long_items, 'programs': program_items, 'peers': peers_items, 'rxe': rxe_items, 'guest': guest_items,

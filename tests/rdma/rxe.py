@@ -7,6 +7,7 @@ from pairs import Pair, check_text, name_of
 
 HERE = Path(__file__).resolve().parent
 ADDRESS = '10.77.0.1'  # rxe0's
+FAR = '10.77.0.2'  # of the other host's, where there are two (rxe-hosts)
 RC, UC, UD = (['-d', 'rxe0', '-g', '1', '-c', '-s', '1024'] for _ in range(3))
 TIMED = ['-D', '2', '-f', '0']  # perftest ends by itself after that many seconds
 PERF = ['-d', 'rxe0', '-x', '1', '-F']
@@ -35,6 +36,9 @@ PROGRAMS = [
 ALONE = [HERE / 'verbs_direct', '-g', '1', '-n', '4000']  # in a process of its own
 SPLIT = PROGRAMS[:5]  # those that keep no connection of TCP
 BACK = [(PROGRAMS[i][0], ['-n', '6000']) for i in (0, 3, 4)]  # softrdma has them done soon
+HOSTS = [PROGRAMS[i] for i in (0, 3, 4, 8, 10, 14, 16, 17)]
+LOSSY = [PROGRAMS[i] for i in (0, 4, 8, 9, 10, 14, 15)]  # of connections that lose nothing
+CM = (['ib_write_lat', *PERF, '-R'], TIMED)
 AS_ROOT = [PROGRAMS[i] for i in (1, 3, 4, 9, 14, 17)]
 
 

@@ -24,6 +24,12 @@ def end_of_rping(argv, status, said):
     return 'rping' in map(str, argv) and status == 255 and 'rdma_get_cm_event: ' in said
 
 
+def cm_listens(shm):
+    """A listener's name is there a moment before it listens: the kernel says when (__SO_ACCEPTCON)."""
+    sockets = (line.split() for line in Path('/proc/net/unix').read_text().splitlines()[1:])
+    return any(len(s) == 8 and s[7].startswith(f'{shm}/cm-') and int(s[3], 16) & 0x10000 for s in sockets)
+
+
 class Two:
     """A server and its client, under fermata or not; shared memory of their own."""
     rdma = 'soft'
@@ -41,9 +47,7 @@ class Two:
         return self.job.start(label, [*front, *argv], **more)
 
     def cm_listens(self):
-        """A listener's name is there a moment before it listens: the kernel says when (__SO_ACCEPTCON)."""
-        sockets = (line.split() for line in Path('/proc/net/unix').read_text().splitlines()[1:])
-        return any(len(s) == 8 and s[7].startswith(f'{self.shm}/cm-') and int(s[3], 16) & 0x10000 for s in sockets)
+        return cm_listens(self.shm)
 
     def has_group(self):
         try:

@@ -46,32 +46,55 @@ static void publish_qp(uint32_t member, uint32_t real, uint64_t port)
 	assert_int_equal(fermata_job_publish("verbs/qp", sizeof("verbs/qp"), &chunk, sizeof(chunk)), 0);
 }
 
+#define PID(member) (7000 + (member))
+
+static void publish_self(uint32_t member, uint64_t port)
+{
+	struct self_name self = { .pid = PID(member), .member = member, .address = port };
+
+	assert_int_equal(fermata_job_publish(NAME_SELF, sizeof(NAME_SELF), &self, sizeof(self)), 0);
+}
+
 static void test_same_number(void **state)
 {
 	static const struct { uint32_t member; uint16_t lid; uint8_t last; } host[] = { { 101, 21, 1 }, { 202, 22, 2 } };
+	struct verbs_port own = { .real_lid = 9, .real_gid = { gid_of(9) } };
 	union ibv_gid gid, told;
 	uint16_t lid = 0;
-	uint32_t member = 0;
+	uint32_t member = 0, number;
 
 	fake_host_init(1);
 	for (int i = 0; i < 2; i++) {
 		publish_port(host[i].lid, host[i].last);
 		publish_qp(host[i].member, 0x5000 + host[i].member, host[i].lid);
+		publish_self(host[i].member, host[i].lid);
 	}
 	learn();
 	for (int i = 0; i < 2; i++) {
 		gid = gid_of(9);
 		told = gid_of(host[i].last);
-		assert_int_equal(verbs_peer_virtual(NUMBER, host[i].member, &lid, &gid, &told), 1);
+		assert_int_equal(verbs_peer_virtual(PID(host[i].member), &lid, &gid, &told), 1);
 		assert_int_equal(lid, host[i].lid);
 		assert_memory_equal(&gid, &told, sizeof(gid));
 		assert_int_equal(verbs_qpn_real(NUMBER, lid, &member), 0x5000 + host[i].member);
 		assert_int_equal(member, host[i].member);
 	}
-	/* Of nobody, or of somebody who has none of that number, nothing is told. */
-	assert_int_equal(verbs_peer_virtual(NUMBER, 0, &lid, &gid, &told), 0);
-	assert_int_equal(verbs_peer_virtual(NUMBER, 303, &lid, &gid, &told), 0);
-	assert_int_equal(verbs_peer_virtual(NUMBER + 1, 101, &lid, &gid, &told), 0);
+	assert_int_equal(verbs_is_tied, 0);
+	/* Of nobody, of somebody who is not known, and of one of that number on another host nothing is told. */
+	gid = gid_of(9);
+	assert_int_equal(verbs_peer_virtual(0, &lid, &gid, &told), 0);
+	assert_int_equal(verbs_peer_virtual(PID(303), &lid, &gid, &told), 0);
+	gid = gid_of(8);
+	assert_int_equal(verbs_peer_virtual(PID(101), &lid, &gid, &told), 0);
+	/* Who sent a datagram is known by a number of before; by another one it is told by chance, where the port is two hosts'. */
+	number = 0x5000 + 202;
+	lid = 9;
+	verbs_sender_virtual(&own, &number, &lid, NULL);
+	assert_true(number == NUMBER && lid == 22 && !verbs_is_tied);
+	number = 0x6000;
+	lid = 9;
+	verbs_sender_virtual(&own, &number, &lid, NULL);
+	assert_int_equal(verbs_is_tied, 1);
 }
 
 /* The port of one old host is two now: a process of each says what its name means. */
@@ -305,7 +328,7 @@ static void test_one_of_many(void **state)
 		name.port = g ? name.port : name.address;
 		assert_int_equal(fermata_job_publish(NAME_PORT, sizeof(NAME_PORT), &name, sizeof(name)), 0);
 	}
-	publish_qp(101, 0x5000, name.port);
+	publish_self(101, name.port);
 	name.address = name.port = verbs_gid_address(&elsewhere); /* another one's, which is here now, too */
 	name.virtual_gid = elsewhere;
 	assert_int_equal(fermata_job_publish(NAME_PORT, sizeof(NAME_PORT), &name, sizeof(name)), 0);
@@ -317,7 +340,7 @@ static void test_one_of_many(void **state)
 		verbs_gid_virtual_as(&gid, &own.virtual_gid[g]);
 		assert_memory_equal(&gid, &own.virtual_gid[g], sizeof(gid));
 		gid = now;
-		assert_int_equal(verbs_peer_virtual(NUMBER, 101, &lid, &gid, &own.virtual_gid[g]), 1);
+		assert_int_equal(verbs_peer_virtual(PID(101), &lid, &gid, &own.virtual_gid[g]), 1);
 		assert_memory_equal(&gid, &own.virtual_gid[g], sizeof(gid));
 	}
 	/* an address that is none of its port's, the loopback's, say */
@@ -326,7 +349,7 @@ static void test_one_of_many(void **state)
 	verbs_gid_virtual_as(&gid, &none);
 	assert_memory_equal(&gid, &best, sizeof(gid));
 	gid = now;
-	assert_int_equal(verbs_peer_virtual(NUMBER, 101, &lid, &gid, &elsewhere), 1);
+	assert_int_equal(verbs_peer_virtual(PID(101), &lid, &gid, &elsewhere), 1);
 	assert_memory_equal(&gid, &best, sizeof(gid));
 	gid = now;
 	verbs_gid_virtual_as(&gid, &elsewhere);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Doors: where the two ends of a connection find each other in another life, when a restart has brought them to different hosts (cm_join.c). Who was asked listens at an abstract
+ * name, which is his host's; a process that has such a listener opens a TCP port as well, and whoever has asked dials the doors of the other hosts, one after the other, with a JOIN
+ * instead of a request. The thread behind a door takes it to the name (cm_hello.c), whichever process has that: one door a host would do.
+ *
+ * Owns the list of others' doors. Who brings processes back says them between load and join (softrdma_cm_door_at), when nothing is being dialled by them.
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "softrdma/cm_net.h"
+#include "softrdma/cm_saved.h"
+#include "softrdma/device.h"
+
+#define DOORS 1024
+#define BACKLOG 1024
+
+static union cm_addr doors[DOORS];
+static uint32_t count;
+
+EXPORT int softrdma_cm_door_at(const void *address, uint16_t port)
+{
+	if (count == DOORS)
+		return -ENOSPC;
+	cm_address_of_ip(address, port, &doors[count++]);
+	return 0;
+}
+
+socklen_t cm_door_address(uint32_t nth, union cm_addr *ret)
+{
+	if (nth >= count)
+		return 0;
+	*ret = doors[nth];
+	return (socklen_t)cm_address_len(ret);
+}
+
+int cm_door_knock(const uint8_t name[CM_NAME])
+{
+	struct sockaddr_un sa;
+	int len = cm_meeting_address(name, &sa), fd = sr_socket(AF_UNIX, SOCK_SEQPACKET), err;
+
+	if (fd < 0)
+		return fd;
+	err = (int)RAW3(SYS_connect, fd, &sa, len);
+	if (!err && !cm_same_user(fd))
+		err = -ECONNREFUSED;
+	if (!err)
+		return fd;
+	sr_close(fd);
+	return err;
+}
+
+/* IPv4's guests come to IPv6's socket, too, where there is IPv6. */
+static int door_socket(int family, union cm_addr *at)
+{
+	int fd = sr_socket(family, SOCK_STREAM), no = 0, err;
+	socklen_t len;
+
+	if (fd < 0)
+		return fd;
+	memset(at, 0, sizeof(*at));
+	at->family = (uint16_t)family;
+	len = (socklen_t)cm_address_len(at);
+	if (family == AF_INET6)
+		RAW5(SYS_setsockopt, fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+	err = (int)RAW3(SYS_bind, fd, at, len);
+	if (!err)
+		err = (int)RAW2(SYS_listen, fd, BACKLOG);
+	if (!err)
+		err = (int)RAW3(SYS_getsockname, fd, at, &len);
+	if (!err)
+		return fd;
+	sr_close(fd);
+	return err;
+}
+
+static int is_awaited(void)
+{
+	struct cm_channel *ch;
+	struct cm_id *id;
+
+	list_each(ch, &cm_process->channels, link)
+		list_each(id, &ch->ids, link)
+			if (id->rejoin == REJOIN_ACCEPT)
+				return 1;
+	return 0;
+}
+
+EXPORT int softrdma_cm_door(void)
+{
+	union cm_addr at;
+	int fd, err;
+
+	count = 0; /* a life before */
+	if (!cm_process || !is_awaited() || !cm_net_here())
+		return 0;
+	fd = door_socket(AF_INET6, &at);
+	if (fd < 0)
+		fd = door_socket(AF_INET, &at);
+	if (fd < 0)
+		return fd;
+	err = cm_net_listener_add(NULL, fd, CM_DOOR, 0);
+	return err ? err : cm_address_port(&at);
+}
