@@ -282,7 +282,7 @@ void softrdma_cm_hosts_forget(void);
  * join: where others are found.
  */
 int softrdma_cm_door(void);
-int softrdma_cm_door_at(const void *address, uint16_t port);
+int softrdma_cm_door_at(const void *address, uint16_t port, uint32_t pid); /* of that process, as it is on its host */
 
 /* cm_timer.c */
 void cm_move(struct cm_id *id, enum cm_state state);
@@ -408,10 +408,10 @@ int cm_net_connect(void);
 socklen_t cm_net_address(uint16_t ps, const union cm_addr *dst, uint32_t slot, union cm_addr *ret);
 
 /* cm_door.c */
-/* Where the @nth door is, from 0 on. Length; 0: there are no more. */
-socklen_t cm_door_address(uint32_t nth, union cm_addr *ret);
-/* A socket to who waits for that JOIN on this host, or -errno. */
-int cm_door_knock(const uint8_t name[CM_NAME]);
+/* Where the @nth door is, from 0 on, those of process @pid first. Length; 0: there are no more. */
+socklen_t cm_door_address(uint32_t nth, uint32_t pid, union cm_addr *ret);
+/* A socket to who waits for that JOIN on this host, in this process if it has to be its @own; or -errno. */
+int cm_door_knock(const uint8_t name[CM_NAME], int own);
 
 /* cm_resolve.c */
 int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst, uint32_t timeout_ms);

@@ -33,10 +33,15 @@ static void nobody(struct cm_line *l)
 	cm_line_end(l);
 }
 
+static socklen_t slot_address(struct cm_line *l)
+{
+	return l->joins ? cm_door_address(l->slot, l->joined_pid, &l->peer) : cm_net_address(l->ps, &l->dst, l->slot, &l->peer);
+}
+
 /* 0: it is on its way; else -errno. */
 static int dial(struct cm_line *l)
 {
-	socklen_t len = l->joins ? cm_door_address(l->slot, &l->peer) : cm_net_address(l->ps, &l->dst, l->slot, &l->peer);
+	socklen_t len = slot_address(l);
 	int one = 1;
 	long r;
 
@@ -85,7 +90,7 @@ void cm_dial_on(struct cm_line *l)
 		cm_line_park(l);
 		return;
 	}
-	for (; l->joins ? cm_door_address(l->slot, &l->peer) : l->slot < NET_CM_SLOTS; l->slot++) {
+	for (; l->joins ? slot_address(l) : l->slot < NET_CM_SLOTS; l->slot++) {
 		err = dial(l);
 		if (!err)
 			return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Doors: where the two ends of a connection find each other in another life, when a restart has brought them to different hosts (cm_join.c). Who was asked listens at an abstract
- * name, which is his host's; a process that has such a listener opens a TCP port as well, and whoever has asked dials the doors of the other hosts, one after the other, with a JOIN
- * instead of a request. The thread behind a door takes it to the name (cm_hello.c), whichever process has that: one door a host would do.
+ * name, which is his host's; his process opens a TCP port as well, and whoever has asked dials the doors of the other hosts, one after the other, first that of the process that he knows, with a JOIN
+ * instead of a request. The thread behind a door takes it to the name (cm_hello.c), if that is its own process's: the connection goes through that thread from then on, and ends with it.
  *
  * Owns the list of others' doors. Who brings processes back says them between load and join (softrdma_cm_door_at), when nothing is being dialled by them.
  */
@@ -17,37 +17,68 @@
 #include "softrdma/cm_saved.h"
 #include "softrdma/device.h"
 
-#define DOORS 1024
 #define BACKLOG 1024
 
-static union cm_addr doors[DOORS];
-static uint32_t count;
+static struct door {
+	uint8_t address[16];
+	uint32_t pid;
+	uint16_t port;
+} *doors; /* of the process's arena */
+static uint32_t count, room;
 
-EXPORT int softrdma_cm_door_at(const void *address, uint16_t port)
+EXPORT int softrdma_cm_door_at(const void *address, uint16_t port, uint32_t pid)
 {
-	if (count == DOORS)
-		return -ENOSPC;
-	cm_address_of_ip(address, port, &doors[count++]);
+	struct door *more = doors;
+
+	if (!cm_process)
+		return 0;
+	if (count == room) {
+		more = arena_realloc(&cm_process->arena, doors, (room * 2 + 16) * sizeof(*doors));
+		if (!more)
+			return -ENOMEM;
+		doors = more;
+		room = room * 2 + 16;
+	}
+	memcpy(doors[count].address, address, sizeof(doors[count].address));
+	doors[count].port = port;
+	doors[count++].pid = pid;
 	return 0;
 }
 
-socklen_t cm_door_address(uint32_t nth, union cm_addr *ret)
+/* The @nth of those that are process @pid's, or are not. */
+static const struct door *door_find(uint32_t pid, int is_its, uint32_t *nth)
 {
-	if (nth >= count)
+	for (uint32_t i = 0; i < count; i++)
+		if ((doors[i].pid == pid) == is_its && !(*nth)--)
+			return &doors[i];
+	return NULL;
+}
+
+socklen_t cm_door_address(uint32_t nth, uint32_t pid, union cm_addr *ret)
+{
+	const struct door *d = door_find(pid, 1, &nth);
+
+	if (!d)
+		d = door_find(pid, 0, &nth);
+	if (!d)
 		return 0;
-	*ret = doors[nth];
+	cm_address_of_ip(d->address, d->port, ret);
 	return (socklen_t)cm_address_len(ret);
 }
 
-int cm_door_knock(const uint8_t name[CM_NAME])
+int cm_door_knock(const uint8_t name[CM_NAME], int own)
 {
 	struct sockaddr_un sa;
+	struct ucred c = { 0 };
+	unsigned int n = sizeof(c);
 	int len = cm_meeting_address(name, &sa), fd = sr_socket(AF_UNIX, SOCK_SEQPACKET), err;
 
 	if (fd < 0)
 		return fd;
 	err = (int)RAW3(SYS_connect, fd, &sa, len);
-	if (!err && !cm_same_user(fd))
+	if (!err && RAW5(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &c, &n))
+		err = -ECONNREFUSED;
+	if (!err && (c.uid != (uid_t)RAW0(SYS_geteuid) || (own && c.pid != raw_getpid())))
 		err = -ECONNREFUSED;
 	if (!err)
 		return fd;
@@ -96,7 +127,8 @@ EXPORT int softrdma_cm_door(void)
 	union cm_addr at;
 	int fd, err;
 
-	count = 0; /* a life before */
+	count = room = 0; /* a life before */
+	doors = NULL;
 	if (!cm_process || !is_awaited() || !cm_net_here())
 		return 0;
 	fd = door_socket(AF_INET6, &at);

@@ -183,7 +183,7 @@ void cm_hello_guest_request(struct cm_line *l, const struct cm_message *m, size_
 	if (m->h.type == CM_MSG_REQ || m->h.type == CM_MSG_SIDR_REQ)
 		fd = listener_find(l, m);
 	else if (m->h.type == CM_MSG_JOIN && l->space == CM_DOOR)
-		fd = cm_door_knock(l->name);
+		fd = cm_door_knock(l->name, 1);
 	if (fd == -EPROTO) {
 		complain(l, "from", "it asks for nothing");
 		cm_line_end(l);

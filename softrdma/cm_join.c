@@ -52,6 +52,7 @@ static int say(struct cm_id *id, uint8_t type)
 	cm_address_to_wire(&id->src, &m.h.src);
 	cm_address_to_wire(&id->dst, &m.h.dst);
 	cm_message_place(&m, id);
+	m.h.qkey = type == CM_MSG_JOIN ? id->conn.remote_pid : 0;
 	return cm_send(id, &m);
 }
 
@@ -63,8 +64,8 @@ static int hear(struct cm_id *id, uint8_t type)
 	int err = readable(id->sock);
 	long n = err ? err : RAW6(SYS_recvfrom, id->sock, packet, sizeof(packet), MSG_DONTWAIT, 0, 0);
 
-	if (n < 0)
-		return (int)n;
+	if (n <= 0)
+		return n ? (int)n : -EPIPE;
 	if (cm_wire_decode(packet, (size_t)n, &m) || m.h.type != type)
 		return -ECONNREFUSED;
 	cm_message_place_take(id, &m);
@@ -77,25 +78,36 @@ static int meet_connect(struct cm_id *id)
 	uint8_t name[CM_NAME];
 
 	cm_name(id, 1, name);
-	id->sock = cm_door_knock(name);
-	if (id->sock == -ECONNREFUSED && cm_door_address(0, &door) && cm_net_here())
+	id->sock = cm_door_knock(name, 0);
+	if (id->sock == -ECONNREFUSED && cm_door_address(0, 0, &door) && cm_net_here())
 		id->sock = cm_net_connect();
 	return id->sock < 0 ? id->sock : say(id, CM_MSG_JOIN);
 }
 
+static int accept_from(struct cm_id *id, int listening)
+{
+	int err = readable(listening);
+
+	id->sock = err ? -1 : accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (id->sock < 0)
+		return err ? err : -ECONNREFUSED;
+	err = cm_same_user(id->sock) ? hear(id, CM_MSG_JOIN) : -EPIPE;
+	if (err) {
+		close(id->sock);
+		id->sock = -1;
+	}
+	return err;
+}
+
+/* Strangers, and doors that have seen that they are not the one, go without a word. */
 static int meet_accept(struct cm_id *id)
 {
 	int listening = id->sock, err;
 
-	do {
-		err = readable(listening);
-		id->sock = err ? err : accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (id->sock < 0 || cm_same_user(id->sock))
-			break;
-		close(id->sock);
-	} while (1);
+	do
+		err = accept_from(id, listening);
+	while (err == -EPIPE);
 	close(listening);
-	err = id->sock < 0 ? -ECONNREFUSED : hear(id, CM_MSG_JOIN);
 	return err ? err : say(id, CM_MSG_JOINED);
 }
 

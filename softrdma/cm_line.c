@@ -142,6 +142,7 @@ static void request_take(struct cm_line *l, const char *packet, size_t n)
 	cm_address_from_wire(&m.h.dst, &l->dst);
 	l->ps = m.h.ps;
 	l->joins = m.h.type == CM_MSG_JOIN;
+	l->joined_pid = m.h.qkey;
 	l->since = net_now();
 	l->limit_ns = DIAL_FIRST_NS;
 	cm_dial_on(l);

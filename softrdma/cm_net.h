@@ -49,7 +49,8 @@ struct cm_line {
 	union cm_addr dst;
 	uint16_t ps;
 	uint32_t slot;
-	int joins; /* its request is a JOIN: the slots are doors */
+	int joins; /* its request is a JOIN: the slots are doors, */
+	uint32_t joined_pid; /* this process's first */
 	int silent; /* a slot of this round has not answered */
 	uint64_t limit_ns;
 	uint32_t request_len;

@@ -48,7 +48,7 @@ struct cm_wire {
 		uint32_t pid;	 /* REQ, REP, JOIN, JOINED: the sender's, in its own namespace */
 	};
 	uint32_t qpn;
-	uint32_t qkey;
+	uint32_t qkey; /* JOIN: the other end's process, in a life before; 0: not known */
 	uint32_t psn;
 	uint16_t ps; /* enum rdma_ucm_port_space */
 	uint16_t lid;

@@ -17,5 +17,6 @@ void verbs_cm_answer_virtual(int fd, const void *command, size_t n);
 int verbs_cm_hosts_note(void);
 int verbs_cm_hosts_publish(uint32_t door); /* a TCP port that others' ends of connections are to dial, or 0 */
 void verbs_cm_hosts_tell(void);
-void verbs_cm_hosts_tell_anew(void); /* in RECONNECT */
+void verbs_cm_hosts_tell_anew(void);	/* in RECONNECT, */
+int verbs_cm_hosts_tell_doors(void); /* and to a process that has loaded channels. 0 or -errno, said */
 int verbs_cm_hosts_clear(void); /* in RECONNECT: it is clear where who is looked for is; else this process's host has come back in several parts */

@@ -88,7 +88,7 @@ static void address_now(const uint8_t *like, uint8_t ret[ADDRESS])
 
 static int publish_door(uint64_t part, uint32_t port)
 {
-	struct door_name door = { .part = part, .port = port };
+	struct door_name door = { .part = part, .port = port, .pid = (uint32_t)raw_getpid() };
 
 	if (!port || !own.count)
 		return 0;
@@ -191,14 +191,20 @@ void verbs_cm_hosts_tell(void)
 
 void verbs_cm_hosts_tell_anew(void)
 {
-	const struct door_name *door = verbs_names ? names_at(verbs_names->doors) : NULL;
-	const uint64_t here = host_id_where(host_id_boot());
-
 	if (!verbs_backend.softrdma_cm_here)
 		return;
 	verbs_backend.softrdma_cm_hosts_forget();
 	verbs_cm_hosts_tell();
-	for (uint32_t i = 0; door && i < verbs_names->door_count; i++)
+}
+
+int verbs_cm_hosts_tell_doors(void)
+{
+	const struct door_name *door = verbs_names ? names_at(verbs_names->doors) : NULL;
+	const uint64_t here = host_id_where(host_id_boot());
+	int r = 0;
+
+	for (uint32_t i = 0; !r && door && i < verbs_names->door_count; i++)
 		if (door[i].part != here)
-			verbs_backend.softrdma_cm_door_at(door[i].address, (uint16_t)door[i].port);
+			r = VERBS_DEVICE(verbs_backend.softrdma_cm_door_at(door[i].address, (uint16_t)door[i].port, door[i].pid));
+	return r ? fermata_fail(r, "no memory for where the job's other hosts are") : 0;
 }

@@ -100,8 +100,8 @@ static int has_ids(void)
 }
 
 /*
- * Hosts that were on one machine when processes of theirs first opened a device there have one name of a port in common: which of the two a new queue pair is at, which ids tell of, no name says
- * where they have come back apart.
+ * Hosts that were on one machine when processes of theirs first opened a device there have one name of a port in common; so may two that had been exchanged. Which of them a new queue pair is at, which
+ * ids tell of, no name says where they have come back apart.
  */
 static int is_split(void)
 {
@@ -117,14 +117,17 @@ static int is_split(void)
 
 int verbs_cm_reconnect(void)
 {
+	int r;
+
 	if (has_ids() && !verbs_cm_hosts_clear())
 		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm ids: what was on its host comes back together (not apart by --part), and apart from others of the job only if the user has a key for softrdma's network",
 				    fermata_pid());
 	if (has_ids() && is_split())
-		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm ids, and opened its device when hosts of the job had been brought to one machine: it comes back with all of the job on one machine only (no --host, no --part)",
+		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm ids, and opened its device when hosts of the job had been brought to one machine, or exchanged: its port has the name of another one, and it comes back with all of the job on one machine only (no --host, no --part)",
 				    fermata_pid());
 	verbs_cm_hosts_tell_anew();
-	return join(0);
+	r = saved ? verbs_cm_hosts_tell_doors() : 0;
+	return r ? r : join(0);
 }
 
 int verbs_cm_refill(void)

@@ -125,7 +125,7 @@
 	X(int, softrdma_cm_there, (const void *address, const void *now))                                  \
 	X(void, softrdma_cm_hosts_forget, (void))                                                          \
 	X(int, softrdma_cm_door, (void))                                                                   \
-	X(int, softrdma_cm_door_at, (const void *address, uint16_t port))                                  \
+	X(int, softrdma_cm_door_at, (const void *address, uint16_t port, uint32_t pid))                    \
 	X(long, softrdma_cm_save, (void *to, size_t room))                                                 \
 	X(int, softrdma_cm_load, (const void *from, size_t n))                                             \
 	X(int, softrdma_cm_join, (int accept))

@@ -257,17 +257,6 @@ static void value_add(void *values, uint32_t *count, const void *value, size_t s
 	memcpy((char *)values + (*count)++ * size, value, size);
 }
 
-/* One a part will do. */
-static void door_add(struct names *n, const struct door_name *door)
-{
-	struct door_name *doors = (struct door_name *)(base + n->doors);
-
-	for (uint32_t i = 0; i < n->door_count; i++)
-		if (doors[i].part == door->part)
-			return;
-	doors[n->door_count++] = *door;
-}
-
 static void make_hosts(struct names *n)
 {
 	const struct host_name *host;
@@ -279,7 +268,7 @@ static void make_hosts(struct names *n)
 	each_value(part, NAME_PART)
 		value_add(base + n->parts, &n->part_count, part, sizeof(*part));
 	each_value(door, NAME_DOOR)
-		door_add(n, door);
+		((struct door_name *)(base + n->doors))[n->door_count++] = *door;
 }
 
 static void make_selves(const struct names *n, const struct counts *c)

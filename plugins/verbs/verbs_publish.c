@@ -53,9 +53,10 @@ static int publish_ports(const struct shadow_device *d)
 	return r;
 }
 
+/* The pid is the kernel's in this life, which softrdma's messages say; without namespaces the program has another one. */
 static int publish_selves(const struct shadow_device *d)
 {
-	struct self_name self = { .pid = fermata_pid(), .member = fermata_member() };
+	struct self_name self = { .pid = (uint32_t)raw_getpid(), .member = fermata_member() };
 	int r = 0;
 
 	for (unsigned int i = 1; !r && i <= d->ports; i++) {

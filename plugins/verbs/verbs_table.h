@@ -86,11 +86,11 @@ struct host_name {
 	uint32_t since, reserved;
 };
 
-/* The value of NAME_DOOR: where a host's ends of rdma_cm connections are dialled (softrdma/cm_door.c). */
+/* The value of NAME_DOOR: where a process's ends of rdma_cm connections are dialled (softrdma/cm_door.c). */
 struct door_name {
 	uint64_t part;
 	uint8_t address[16];
-	uint32_t port, reserved;
+	uint32_t port, pid; /* as in self_name */
 };
 
 /* The value of NAME_SELF: a port of a process's, by the first of its addresses, as those of a queue pair of its are told (verbs_peer_virtual). */

@@ -161,6 +161,33 @@ static void test_anywhere(void **state)
 	assert_int_equal(p.v2, 1);
 }
 
+/* Two hosts have been exchanged: an address of this one is the name of the other, whose own one is this one's. */
+static void test_exchanged(void **state)
+{
+	const uint8_t own[16] = { [10] = 0xff, [11] = 0xff, 127, 0, 0, 1 }, other[16] = { [10] = 0xff, [11] = 0xff, 10, 8, 8, 8 };
+	struct cm_id id = { .dst = address("127.0.0.1") };
+	union cm_addr a = address("127.0.0.1"), now;
+
+	softrdma_cm_kernel(top);
+	softrdma_cm_hosts_forget();
+	assert_int_equal(cm_address_local(&a), 1);
+	assert_int_equal(softrdma_cm_there(own, other), 0);
+	assert_int_equal(softrdma_cm_here(other), 0);
+	assert_int_equal(softrdma_cm_here(own), 0); /* it stays what it is */
+	assert_false(cm_address_local(&a));
+	assert_true(cm_address_bindable(&a));
+	assert_true(cm_there(&a, &now) && now.in.sin_addr.s_addr == address("10.8.8.8").in.sin_addr.s_addr);
+	assert_int_equal(cm_net_address(RDMA_PS_TCP, &a, 0, &now), sizeof(now.in));
+	assert_int_equal(now.in.sin_addr.s_addr, address("10.8.8.8").in.sin_addr.s_addr);
+	cm_place_remote(&id);
+	assert_memory_equal(id.conn.remote_gid, other, sizeof(other));
+	cm_here_name(&a);
+	assert_int_equal(a.in.sin_addr.s_addr, address("10.8.8.8").in.sin_addr.s_addr);
+	assert_true(cm_address_local(&a) && cm_address_bindable(&a) && !cm_there(&a, &now));
+	softrdma_cm_hosts_forget();
+	assert_false(cm_here(&a));
+}
+
 /* An address that a port gets later, or another port. */
 static void test_changes(void **state)
 {
@@ -208,7 +235,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_addresses, tree, gone), cmocka_unit_test_setup_teardown(test_anywhere, tree, gone),
-		cmocka_unit_test_setup_teardown(test_changes, tree, gone),   cmocka_unit_test_setup_teardown(test_host, tree, gone),
+		cmocka_unit_test_setup_teardown(test_exchanged, tree, gone), cmocka_unit_test_setup_teardown(test_changes, tree, gone),   cmocka_unit_test_setup_teardown(test_host, tree, gone),
 		cmocka_unit_test_setup_teardown(test_none, tree, gone),
 	};
 
