@@ -16,6 +16,8 @@
 #include "base/sys.h"
 #include "softrdma/device.h"
 
+#define MEETING_BACKLOG 4096 /* one connection, and doors of this host that are not the one, which go at once (cm_join.c) */
+
 struct reader {
 	const char *at;
 	size_t left;
@@ -109,7 +111,7 @@ static int meeting_open(struct cm_id *id)
 	if (id->sock < 0)
 		return -errno;
 	err = (int)RAW3(SYS_bind, id->sock, &sa, len);
-	return err ? err : (int)RAW2(SYS_listen, id->sock, 8);
+	return err ? err : (int)RAW2(SYS_listen, id->sock, MEETING_BACKLOG);
 }
 
 static int load_id(struct reader *r)
