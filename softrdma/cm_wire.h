@@ -45,7 +45,7 @@ struct cm_wire {
 	uint16_t private_len; /* bytes behind this struct */
 	union {
 		uint32_t reason; /* REJ: why; SIDR_REP: the status */
-		uint32_t pid;	 /* REQ, REP, JOIN, JOINED: the sender's, in its own namespace */
+		uint32_t pid;	 /* REQ, REP, SIDR_REQ, JOIN, JOINED: the sender's, in its own namespace */
 	};
 	uint32_t qpn;
 	uint32_t qkey; /* JOIN: the other end's process, in a life before; 0: not known */

@@ -222,7 +222,7 @@ void verbs_told_by_chance(const union ibv_gid *in_subnet, uint16_t lid, const un
 	const struct port_name *first = port_find(verbs_real_ports, address);
 	struct entry *e;
 
-	table_each(e, first ? verbs_real_ports : NULL, address)
+	table_each(e, first && !verbs_is_tied ? verbs_real_ports : NULL, address)
 		if (port_name_of(e)->port != first->port)
 			verbs_is_tied = 1;
 }

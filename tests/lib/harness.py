@@ -106,6 +106,15 @@ def descendants(zombies=False):
     return [pid for pid in found[1:] if zombies or pid not in dead]
 
 
+def kill_each(pids):
+    """SIGKILL to those that are still there."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
 RESERVED = {}
 
 
@@ -279,11 +288,7 @@ class Job:
 
         def gone():
             rest = [pid for pid in descendants() if pid not in pumps]
-            for pid in rest:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+            kill_each(rest)
             self.reap(mine)
             return not rest
 

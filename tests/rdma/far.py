@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 
-from harness import PR_SET_CHILD_SUBREAPER, descendants, read_stat, wait_for
+from harness import PR_SET_CHILD_SUBREAPER, descendants, kill_each, read_stat, wait_for
 
 PORT = 18000
 OWN = 'FERMATA_RUNDIR'  # names a directory that each machine has for itself
@@ -70,11 +70,7 @@ def run(said, connection):
 def kill():
     """All below this process."""
     def gone():
-        for pid in descendants():
-            try:
-                os.kill(pid, 9)
-            except ProcessLookupError:
-                pass
+        kill_each(descendants())
         for pid in descendants(zombies=True):
             if pid not in children:
                 try:
