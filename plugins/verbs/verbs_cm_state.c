@@ -14,6 +14,7 @@ static struct {
 	uint32_t count;
 	int fds[]; /* of the channels */
 } *saved;
+static int door; /* of this life: its port; 0: none is needed; -errno */
 
 /* ---- checkpoint ---- */
 
@@ -82,8 +83,8 @@ int verbs_cm_recreate(void)
 		return fermata_fail(r, "a port of rdma_cm that process %u had is taken by another program", fermata_pid());
 	if (r)
 		return fermata_fail(r, "the rdma_cm channels cannot be made again (errno %d)", -r);
-	r = saved ? VERBS_DEVICE(verbs_backend.softrdma_cm_door()) : 0;
-	return r < 0 ? fermata_fail(r, "there is no TCP port for the rdma_cm connections to other hosts (errno %d)", -r) : verbs_cm_hosts_publish((uint32_t)r);
+	door = saved ? VERBS_DEVICE(verbs_backend.softrdma_cm_door()) : 0;
+	return verbs_cm_hosts_publish(door < 0 ? 0 : (uint32_t)door);
 }
 
 static int join(int accept)
@@ -125,6 +126,8 @@ int verbs_cm_reconnect(void)
 	if (has_ids() && is_split())
 		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm ids, and opened its device when hosts of the job had been brought to one machine, or exchanged: its port has the name of another one, and it comes back with all of the job on one machine only (no --host, no --part)",
 				    fermata_pid());
+	if (door < 0 && !verbs_is_together())
+		return fermata_fail(door, "process %u has no TCP port for its rdma_cm connections to other hosts (errno %d)", fermata_pid(), -door);
 	verbs_cm_hosts_tell_anew();
 	r = saved ? verbs_cm_hosts_tell_doors() : 0;
 	return r ? r : join(0);

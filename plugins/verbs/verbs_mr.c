@@ -6,6 +6,7 @@
  */
 #include "plugins/verbs/verbs_internal.h"
 
+#define MR_HUGE ((size_t)2 << 20) /* from here on a region may have whole huge pages */
 #define MR_DRAWS 64 /* of a change of a region, where none can be held */
 
 static _Atomic int any_iova; /* a region has an address of its own, or starts at 0 */
@@ -82,12 +83,21 @@ static struct ibv_mr *mr_register(struct ibv_pd *p, void *addr, size_t length, u
 	return mr ? &mr->pub : NULL;
 }
 
+/*
+ * softrdma pins nothing: it looks whether memory is there, a system call a region, and puts large regions into huge pages. Whether this memory was there has been
+ * looked at in the life before; a region without a huge page is registered as one on demand, which is the same but for that look.
+ */
+static unsigned int access_again(const struct shadow_mr *mr)
+{
+	return verbs_backend.soft && mr->pub.length < MR_HUGE ? mr->access | IBV_ACCESS_ON_DEMAND : mr->access;
+}
+
 struct ibv_mr *verbs_mr_real(const struct shadow_mr *mr)
 {
 	struct ibv_pd *pd = shadow_pd(mr->pub.pd)->real;
 
 	return mr->dm ? verbs_reg_dm_mr(pd, mr->dm, mr->offset, mr->pub.length, mr->access) :
-			real_register(pd, mr->pub.addr, mr->pub.length, mr->iova, mr->access, (enum mr_kind)mr->kind);
+			real_register(pd, mr->pub.addr, mr->pub.length, mr->iova, access_again(mr), (enum mr_kind)mr->kind);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
