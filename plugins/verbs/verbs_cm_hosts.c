@@ -7,7 +7,7 @@
  *
  * An address may have been two hosts' at different times: they have been exchanged, or both have stood on one machine. It is the name of the one that has had it first. What two have
  * had since the same life is nobody's name; where it is what a process's own host was called at first, the processes of one host have come back in two parts: then what they listen at, or
- * ask for, has no one place any more, and who has ids is refused.
+ * ask for, has no one place any more, and who has ids is refused. A host whose processes had no ids before it was exchanged with another one has no name.
  *
  * Owns the two lists. Written while the program stands still, or by its first look for a device.
  */
@@ -31,6 +31,7 @@ struct hosts {
 };
 
 static struct hosts own, all;
+static uint32_t life; /* as all count it: a program that is begun in the third has its addresses since then */
 
 static int hosts_add(struct hosts *hosts, const struct host *h)
 {
@@ -55,7 +56,7 @@ static int hosts_add(struct hosts *hosts, const struct host *h)
 
 int verbs_cm_hosts_note(void)
 {
-	struct host h = { .since = fermata_generation() };
+	struct host h = { .since = life };
 
 	for (uint32_t i = 0; verbs_backend.softrdma_cm_host && VERBS_DEVICE(verbs_backend.softrdma_cm_host(i, h.address)); i++)
 		if (hosts_add(&own, &h))
@@ -99,8 +100,11 @@ static int publish_door(uint64_t part, uint32_t port)
 int verbs_cm_hosts_publish(uint32_t door)
 {
 	struct host_name name = { .part = host_id_where(host_id_boot()) };
+	const uint64_t begins = life + 1;
 	int r = fermata_job_publish(NAME_PART, sizeof(NAME_PART), &name.part, sizeof(name.part));
 
+	if (!r && own.count)
+		r = fermata_job_publish(NAME_LIFE, sizeof(NAME_LIFE), &begins, sizeof(begins));
 	for (uint32_t i = 0; !r && i < own.count; i++) {
 		memcpy(name.address, own.host[i].address, ADDRESS);
 		address_now(name.address, name.now);
@@ -160,22 +164,32 @@ int verbs_cm_hosts_learn(void)
 	const struct host_name *name = names_at(verbs_names->hosts);
 	int r = 0;
 
+	life = verbs_names->life;
 	all.count = 0;
 	for (uint32_t i = 0; !r && i < verbs_names->host_count; i++)
 		r = learn(&name[i]);
 	return r;
 }
 
+/* Whether another part says of itself what this process says of its host. */
+static int is_elsewhere(const struct host *h)
+{
+	const struct host_name *name = names_at(verbs_names->hosts);
+	const uint64_t here = host_id_where(host_id_boot());
+
+	for (uint32_t i = 0; i < verbs_names->host_count; i++)
+		if (name[i].part != here && name[i].since == h->since && !memcmp(name[i].address, h->address, ADDRESS))
+			return 1;
+	return 0;
+}
+
 int verbs_cm_hosts_clear(void)
 {
-	int here = 0, r = own.count != 0;
+	int r = own.count != 0;
 
-	for (uint32_t i = 0; i < all.count; i++) {
-		here |= all.host[i].place == HERE;
-		if (own.count && all.host[i].place == NOWHERE && !memcmp(all.host[i].address, own.host[0].address, ADDRESS))
-			r = 0;
-	}
-	return verbs_is_together() || (here && r);
+	for (uint32_t i = 0; i < all.count && r; i++)
+		r = all.host[i].place != NOWHERE || memcmp(all.host[i].address, own.host[0].address, ADDRESS) != 0;
+	return verbs_is_together() || (r && !is_elsewhere(&own.host[0]));
 }
 
 /* ---- telling the library ---- */

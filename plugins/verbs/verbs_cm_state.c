@@ -100,10 +100,7 @@ static int has_ids(void)
 	return saved && (!verbs_backend.softrdma_cm_ids || VERBS_DEVICE(verbs_backend.softrdma_cm_ids()));
 }
 
-/*
- * Hosts that were on one machine when processes of theirs first opened a device there have one name of a port in common; so may two that had been exchanged. Which of them a new queue pair is at, which
- * ids tell of, no name says where they have come back apart.
- */
+/* Hosts that were on one machine when processes of theirs first opened a device there have one name of a port in common. Which of them a new queue pair is at, which ids tell of, no name says where they have come back apart. */
 static int is_split(void)
 {
 	struct shadow_device *d;
@@ -124,7 +121,7 @@ int verbs_cm_reconnect(void)
 		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm ids: what was on its host comes back together (not apart by --part), and apart from others of the job only if the user has a key for softrdma's network",
 				    fermata_pid());
 	if (has_ids() && is_split())
-		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm ids, and opened its device when hosts of the job had been brought to one machine, or exchanged: its port has the name of another one, and it comes back with all of the job on one machine only (no --host, no --part)",
+		return fermata_fail(-EOPNOTSUPP, "process %u has rdma_cm ids, and opened its device when hosts of the job had been brought to one machine: its port has the name of another one, and it comes back with all of the job on one machine only (no --host, no --part)",
 				    fermata_pid());
 	if (door < 0 && !verbs_is_together())
 		return fermata_fail(door, "process %u has no TCP port for its rdma_cm connections to other hosts (errno %d)", fermata_pid(), -door);

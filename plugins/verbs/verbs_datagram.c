@@ -29,6 +29,7 @@ void verbs_datagram_virtual(const struct shadow_qp *qp, struct ibv_wc *wc, const
 	int routed = wc->wc_flags & IBV_WC_GRH;
 	char bytes[VERBS_HEADER] = { 0 };
 	struct verbs_header h;
+	union ibv_gid from;
 
 	if (wc->status != IBV_WC_SUCCESS)
 		return;
@@ -38,7 +39,10 @@ void verbs_datagram_virtual(const struct shadow_qp *qp, struct ibv_wc *wc, const
 	}
 	head_copy(qp->pub.context, sge, n, bytes, sizeof(bytes), 0);
 	verbs_header_read(bytes, &h);
-	verbs_sender_virtual(port, &wc->src_qp, &wc->slid, &h.from);
+	from = h.from;
+	verbs_sender_virtual(port, &wc->src_qp, &wc->slid, &from);
+	if (!verbs_header_is_virtual(port, &h))
+		h.from = from;
 	verbs_header_virtual(port, &h);
 	verbs_header_write(&h, bytes);
 	head_copy(qp->pub.context, sge, n, bytes, sizeof(bytes), 1);

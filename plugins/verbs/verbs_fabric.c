@@ -152,6 +152,8 @@ static void gid_real(union ibv_gid *gid, uint32_t member)
 
 	if (name)
 		*gid = name->gid;
+	else
+		verbs_gid_meant(gid);
 }
 
 void verbs_gid_real(union ibv_gid *gid)
@@ -197,8 +199,11 @@ void verbs_ah_real(const struct verbs_port *own, struct ibv_ah_attr *ah, uint32_
 		gid_real(&ah->grh.dgid, member);
 		ah->grh.sgid_index = (uint8_t)verbs_gid_index_real(own, ah->grh.sgid_index);
 	}
-	if (!name)
+	if (!name) {
+		path = ah->dlid & path_bits(own->virtual_lmc);
+		ah->dlid = verbs_lid_meant(&own->virtual_gid[0], (uint16_t)(ah->dlid - path)) | path;
 		return;
+	}
 	ah->dlid = name->lid ? name->lid | path : 0;
 	if (!ah->dlid && !ah->is_global) {
 		ah->is_global = 1;
@@ -231,7 +236,7 @@ uint16_t verbs_lid_virtual(const union ibv_gid *in_subnet, uint16_t lid)
 {
 	const struct port_name *name = port_find(verbs_real_ports, verbs_lid_address(in_subnet, lid));
 
-	return name ? name->virtual_lid : lid;
+	return name ? name->virtual_lid : verbs_lid_named(in_subnet, lid);
 }
 
 static int same_port(const struct port_name *a, const struct port_name *b)
@@ -271,6 +276,8 @@ void verbs_gid_virtual_as(union ibv_gid *gid, const union ibv_gid *as)
 
 	if (name)
 		*gid = name->virtual_gid;
+	else
+		verbs_gid_named(gid);
 }
 
 void verbs_gid_virtual(union ibv_gid *gid)

@@ -74,6 +74,11 @@ int verbs_peer_virtual(uint32_t pid, uint16_t *ret_lid, union ibv_gid *gid, cons
  * as good in this life; but from then on the process comes back only where those hosts are together, and verbs_reconnect refuses it elsewhere.
  */
 void verbs_told_by_chance(const union ibv_gid *in_subnet, uint16_t lid, const union ibv_gid *gid);
+/* verbs_fabric_taken.c: of a port that has no name yet, what it is called; and which is meant by a name that nobody has. */
+uint16_t verbs_lid_named(const union ibv_gid *in_subnet, uint16_t lid);
+uint16_t verbs_lid_meant(const union ibv_gid *in_subnet, uint16_t lid);
+void verbs_gid_named(union ibv_gid *gid);
+void verbs_gid_meant(union ibv_gid *gid);
 /* 0: the address of nobody. */
 uint64_t verbs_gid_address(const union ibv_gid *gid);
 #define VERBS_NOBODY 0xfffffeu /* a queue pair number that no device gives */

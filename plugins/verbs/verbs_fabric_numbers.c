@@ -138,6 +138,17 @@ void verbs_peer_real(struct shadow_qp *qp, struct ibv_qp_attr *attr, int mask, i
 	}
 }
 
+/* Whether that is one of the program's names of a port: a program may have one header for many datagrams, which was turned into these with the first. */
+static int is_called(const struct port_name *port, const union ibv_gid *gid)
+{
+	struct entry *e;
+
+	table_each(e, verbs_ports, verbs_gid_address(gid))
+		if (port_name_of(e)->port == port->port && port_name_of(e)->home == port->home)
+			return 1;
+	return 0;
+}
+
 /* Of the queue pairs that have the number now, is it the one of @e? It gets the names of its port. */
 static int sender_is(const struct entry *e, uint16_t *lid, union ibv_gid *gid)
 {
@@ -147,9 +158,9 @@ static int sender_is(const struct entry *e, uint16_t *lid, union ibv_gid *gid)
 		return 0;
 	if (gid)
 		name = verbs_gid_name(gid, NULL, home);
-	if (gid ? !name : verbs_port_of(home->port, e->owner.member)->lid != *lid)
+	if (gid ? !name && !is_called(home, gid) : verbs_port_of(home->port, e->owner.member)->lid != *lid)
 		return 0;
-	if (gid)
+	if (name)
 		*gid = name->virtual_gid;
 	*lid = home->virtual_lid;
 	return 1;

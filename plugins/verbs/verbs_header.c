@@ -121,6 +121,14 @@ static int is_at_v2(const struct verbs_port *port, const union ibv_gid *gid)
 	return index >= 0 && verbs_gid_is_v2(port, (unsigned int)index);
 }
 
+int verbs_header_is_virtual(const struct verbs_port *port, const struct verbs_header *h)
+{
+	for (unsigned int g = 0; g < VERBS_GIDS; g++)
+		if (!memcmp(&h->to, &port->real_gid[g], sizeof(h->to)))
+			return 0;
+	return h->to.raw[0] != 0xff && verbs_gid_index_of(port, &h->to, 0) >= 0;
+}
+
 void verbs_header_virtual(const struct verbs_port *port, struct verbs_header *h)
 {
 	int was = h->ipv4;

@@ -16,6 +16,8 @@ struct verbs_header {
 
 void verbs_header_read(const void *bytes, struct verbs_header *ret);
 void verbs_header_write(const struct verbs_header *h, void *bytes);
+/* Whether it surely is by the program's names already: a program may have one buffer for all datagrams. */
+int verbs_header_is_virtual(const struct verbs_port *port, const struct verbs_header *h);
 /* Where it went to, by the program's name, and the form that the program's port has; @h->from is so already. */
 void verbs_header_virtual(const struct verbs_port *port, struct verbs_header *h);
 /* Where an answer to a datagram goes whose header the program has. 0, or -ENOENT: it went to no address of @port's. */

@@ -11,7 +11,7 @@
 static int leads;
 static char *base; /* of what is being made */
 
-static const char *const asked[] = { NAME_PORT, NAME_QP, NAME_SRQ, NAME_MR, NAME_MW, NAME_HOST, NAME_PART, NAME_DOOR, NAME_SELF };
+static const char *const asked[] = { NAME_PORT, NAME_QP, NAME_SRQ, NAME_MR, NAME_MW, NAME_HOST, NAME_PART, NAME_DOOR, NAME_SELF, NAME_LIFE };
 
 int verbs_names_ask(void)
 {
@@ -261,8 +261,10 @@ static void make_hosts(struct names *n)
 {
 	const struct host_name *host;
 	const struct door_name *door;
-	const uint64_t *part;
+	const uint64_t *part, *life;
 
+	each_value(life, NAME_LIFE)
+		n->life = *life > n->life ? (uint32_t)*life : n->life;
 	each_value(host, NAME_HOST)
 		value_add(base + n->hosts, &n->host_count, host, sizeof(*host));
 	each_value(part, NAME_PART)

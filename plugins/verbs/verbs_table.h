@@ -39,6 +39,7 @@ extern struct table *verbs_real_qpns HIDDEN, *verbs_real_ports HIDDEN;
 #define NAME_PART "verbs/part"
 #define NAME_DOOR "verbs/door"
 #define NAME_SELF "verbs/self"
+#define NAME_LIFE "verbs/life"
 
 /* The value of NAME_QP, and of NAME_SRQ. */
 struct qp_chunk {
@@ -79,12 +80,14 @@ struct port_name {
 	union ibv_gid gid, virtual_gid;
 };
 
-/* The value of NAME_HOST: an address that a host of that part has had since that life (fermata_generation), and what leads to it now; NAME_PART's is a part alone (host_id_where). */
+/* The value of NAME_HOST: an address that a host of that part has had since that life (NAME_LIFE), and what leads to it now; NAME_PART's is a part alone (host_id_where). */
 struct host_name {
 	uint8_t address[16], now[16];
 	uint64_t part;
 	uint32_t since, reserved;
 };
+
+/* The value of NAME_LIFE is a uint64_t: which life begins, of those in which some process that is left had addresses to tell; all take the greatest. Programs that are begun in it do so, too. */
 
 /* The value of NAME_DOOR: where a process's ends of rdma_cm connections are dialled (softrdma/cm_door.c). */
 struct door_name {
@@ -108,8 +111,9 @@ struct names {
 	uint64_t keys; /* struct keys */
 	uint64_t hosts, parts, doors; /* struct host_name[], uint64_t[], struct door_name[] */
 	uint32_t host_count, part_count, door_count;
+	uint32_t life;
 };
-#define NAMES_MAGIC "names-4" /* another one with each change of what is in it */
+#define NAMES_MAGIC "names-5" /* another one with each change of what is in it */
 
 extern const struct names *verbs_names HIDDEN; /* NULL: there are none */
 extern const struct port_name *verbs_port_names HIDDEN;

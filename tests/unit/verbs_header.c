@@ -113,6 +113,20 @@ static void test_from_roce(void **state)
 	assert_memory_equal(&answer.dgid, &h.from, 16);
 }
 
+/* What is the program's already is told apart from what has come, unless the port is what it was. */
+static void test_is_virtual(void **state)
+{
+	struct verbs_port own = { .virtual_gid = { link_local(1) }, .virtual_kind = { IB }, .real_gid = { link_local(2) }, .real_kind = { IB } };
+	struct verbs_header told = { .to = link_local(1) }, come = { .to = link_local(2) }, group = { .to = { .raw = { 0xff, [15] = 1 } } };
+
+	verbs_gid_places(&own);
+	assert_int_equal(verbs_header_is_virtual(&own, &told), 1);
+	assert_int_equal(verbs_header_is_virtual(&own, &come), 0);
+	assert_int_equal(verbs_header_is_virtual(&own, &group), 0);
+	own.real_gid[0] = link_local(1);
+	assert_int_equal(verbs_header_is_virtual(&own, &told), 0);
+}
+
 /* What went to a group stays what it was; what went to nobody known has no answer. */
 static void test_groups(void **state)
 {
@@ -138,7 +152,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ipv4),	cmocka_unit_test(test_which),	  cmocka_unit_test(test_route),
-		cmocka_unit_test(test_from_ib), cmocka_unit_test(test_from_roce), cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_from_ib), cmocka_unit_test(test_from_roce), cmocka_unit_test(test_is_virtual), cmocka_unit_test(test_groups),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

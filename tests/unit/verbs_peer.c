@@ -123,6 +123,75 @@ static void test_one_name(void **state)
 	assert_int_equal(verbs_homes(22, members, 4), 0);
 }
 
+static void publish_moved(uint16_t lid, uint8_t last, uint16_t now, uint8_t now_last)
+{
+	struct port_name name = { .lid = now, .virtual_lid = lid, .gid = gid_of(now_last), .address = lid, .port = lid, .home = now };
+
+	assert_int_equal(fermata_job_publish("verbs/port", sizeof("verbs/port"), &name, sizeof(name)), 0);
+	name.virtual_gid = gid_of(last);
+	name.address = verbs_gid_address(&name.virtual_gid);
+	assert_int_equal(fermata_job_publish("verbs/port", sizeof("verbs/port"), &name, sizeof(name)), 0);
+}
+
+/* What a port at @lid and @last is called, by its own process, and where whoever is told that is led. */
+static void named_and_meant(uint16_t lid, uint8_t last, uint16_t *ret_name)
+{
+	const union ibv_gid subnet = gid_of(1);
+	struct verbs_port own = { .real_gid = { subnet }, .virtual_gid = { subnet } };
+	union ibv_gid gid = gid_of(last), is = gid_of(last);
+	struct ibv_ah_attr ah = { .is_global = 1 };
+
+	ah.dlid = *ret_name = verbs_lid_virtual(&subnet, lid);
+	verbs_gid_virtual(&gid);
+	ah.grh.dgid = gid;
+	verbs_ah_real(&own, &ah, 0);
+	assert_int_equal(ah.dlid, lid);
+	assert_memory_equal(&ah.grh.dgid, &is, sizeof(is));
+	/* so by the GID alone */
+	ah = (struct ibv_ah_attr){ .is_global = 1, .grh = { .dgid = gid } };
+	verbs_ah_real(&own, &ah, 0);
+	assert_memory_equal(&ah.grh.dgid, &is, sizeof(is));
+}
+
+/* The port of one host is at another one now, and the first gets a device: each name leads to one. */
+static void test_taken_name(void **state)
+{
+	struct verbs_port own = { .real_lid = 23, .real_gid = { gid_of(3) } };
+	uint16_t moved, stays, first, second, again;
+
+	fake_host_init(1);
+	publish_moved(21, 1, 22, 2);
+	publish_moved(23, 3, 23, 3);
+	publish_qp(101, 0x5065, 21);
+	learn();
+	named_and_meant(22, 2, &moved);
+	named_and_meant(23, 3, &stays);
+	named_and_meant(21, 1, &first); /* whose name is taken */
+	named_and_meant(24, 4, &second); /* whose is not */
+	assert_true(moved == 21 && stays == 23 && first != 21 && first != 22 && first != 23 && second == 24);
+	/* One header for many datagrams says what it was turned into already. */
+	for (int i = 0; i < 2; i++) {
+		union ibv_gid from = gid_of(i ? 1 : 2), told = gid_of(1);
+		uint32_t number = 0x5065;
+		uint16_t lid = 22;
+
+		verbs_sender_virtual(&own, &number, &lid, &from);
+		assert_true(number == NUMBER && lid == 21);
+		assert_memory_equal(&from, &told, sizeof(from));
+	}
+	assert_int_equal(verbs_lid_virtual(&(union ibv_gid){ 0 }, 0), 0);
+	assert_int_equal(verbs_lid_virtual(&(union ibv_gid){ 0 }, 0xc001), 0xc001);
+
+	/* In the next life that goes to a fifth host, and the first gets another one. */
+	fake_host_init(1);
+	publish_moved(21, 1, 22, 2);
+	publish_moved(first, 6, 25, 5);
+	learn();
+	named_and_meant(25, 5, &moved);
+	named_and_meant(21, 1, &again);
+	assert_true(moved == first && again != first && again != 21);
+}
+
 #define KEY 0x100u
 #define ANOTHER 0x200u
 
@@ -408,7 +477,7 @@ static void test_same_number_of_many(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number), cmocka_unit_test(test_one_name), cmocka_unit_test(test_subnets), cmocka_unit_test(test_paths), cmocka_unit_test(test_kinds), cmocka_unit_test(test_one_of_many),
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_same_number), cmocka_unit_test(test_one_name), cmocka_unit_test(test_taken_name), cmocka_unit_test(test_subnets), cmocka_unit_test(test_paths), cmocka_unit_test(test_kinds), cmocka_unit_test(test_one_of_many),
 					     cmocka_unit_test(test_same_number_of_many), cmocka_unit_test(test_keys_of_devices), cmocka_unit_test(test_keys_of_many) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
