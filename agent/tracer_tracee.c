@@ -12,7 +12,7 @@
  *
  * hold. Nothing of the program may run between DETACH and our handler. So all signals but ours are blocked first: a handler of the program's for one that waits would run before. The mask
  * that was goes along (traced.c). Where libc has blocked its own signals, a thread that begins or ends, no handler may run; and where a wrapper has blocked ours and a call has just been interrupted
- * (wrap_suspend.c), ours would be taken for the reason. Both last for an instant, unless the thread stands there: -EAGAIN.
+ * (wrap_suspend.c), ours would be taken for the reason. Both last for an instant, unless the thread stands there: -EAGAIN, -EINPROGRESS.
  *
  * take again. The thread leaves our handler, system call by system call, and stands at the exit of rt_sigreturn: registers, mask and stack are those of then, nothing of the program has run. There a
  * signal of the number that it stood for is sent, with all others blocked, and what comes with it is set as it was: a tracer that goes on with that signal, or without, or asks for it, sees no difference.
@@ -94,9 +94,10 @@ static int await_stop(struct tracee *t, bool read, siginfo_t *ret)
 	}
 }
 
+/* Who stands for its tracer does so until that goes on, which may have a second's work. */
 static int again(const struct tracee *t, const char *why)
 {
-	return fermata_fail(-EAGAIN, "thread %d of process %d, which process %u traces, %s", t->tid, t->pid, agent.pid, why);
+	return fermata_fail(t->seen && !t->running ? -EINPROGRESS : -EAGAIN, "thread %d of process %d, which process %u traces, %s", t->tid, t->pid, agent.pid, why);
 }
 
 static int refuse(const struct tracee *t, const char *how)

@@ -4,7 +4,8 @@
  * connection that is being set up. The job goes on, and a moment later everything is tried once more, from SUSPEND. Owns coordinator.attempts, how many
  * there were since IDLE, and retry_timer in AGAIN.
  *
- * -EINPROGRESS is that of a process on its way to another host (conduct_silent.c), which may be served by a process that stands still: after a second, in which a login can end.
+ * -EINPROGRESS is for what takes longer: a process on its way to another host (conduct_silent.c), which may be served by a process that stands still; one that stands for its debugger where it cannot be
+ * let go (agent/tracer_tracee.c). After a second, in which a login can end, and a debugger goes on.
  *
  * After 10, 20, 40, .. 320 ms: a reader that is only to be scheduled has read in ten, one on a busy machine in some hundreds. What is there after the
  * 7th, 0.6 s later, is no affair of a moment, and each attempt makes the job stand for as long as a phase or two take. Each request has its own count
