@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Pairs of programs on two hosts, or on one of two, as one job over softrdma's network: for test-hosts-jobs."""
 import json
+import os
 import time
 from pathlib import Path
 
@@ -125,12 +126,15 @@ class SeveralPair(HostsPair):
 
 class LatePair(SeveralPair):
     """The client opens its device, and asks for its server, only when it is told where that is."""
-    CLIENT = 'until [ -e meet ]; do sleep 0.02; done; exec "$@" $(cat meet)'
+    CLIENT = 'read -r server < meet; exec "$@" $server'
 
     def begin(self, amount):
         """The server, which listens, and the client, which waits."""
         self.port, self.host = 18515, 0
         argv = [*self.argv, '-p', self.port, *amount]
+        self.fifo = self.job.cwd / 'meet'
+        if not self.fifo.exists():
+            os.mkfifo(self.fifo)
         self.hosts.start_coordinator('--rdma', 'soft')
         server = self.start_one('server', argv, True)
         self.wait(self.listening, 'the server does not listen')
@@ -145,10 +149,5 @@ class LatePair(SeveralPair):
     def meet(self, host):
         """The server is there."""
         at = self.carried()
-        (self.job.cwd / 'meet.new').write_text(several.ADDRESS[host])
-        (self.job.cwd / 'meet.new').rename(self.job.cwd / 'meet')
+        pairs.tell(self.fifo, several.ADDRESS[host])
         self.wait(lambda: self.ended() or self.carried() > at + 100_000, 'nothing goes over the cable')
-
-    def again(self):
-        super().again()
-        (self.job.cwd / 'meet').unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A server and a client that speak verbs, as one job, on softrdma: the programs of ibverbs-utils and perftest."""
+import errno
 import math
 import os
 import re
@@ -36,6 +37,21 @@ def checkpoint_in_run(job, ended, ended_well):
 
 def await_restarted(job, ended):
     wait_for(lambda: ended() or job.command('status', job.name)[0] == 0, 'the job does not come back', period=0.02)
+
+
+def tell(fifo, text):
+    """A line to whoever waits to open that to read."""
+    def told():
+        try:
+            fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as e:
+            if e.errno != errno.ENXIO:
+                raise
+            return False
+        os.write(fd, f'{text}\n'.encode())
+        os.close(fd)
+        return True
+    wait_for(told, f'nobody waits for {fifo.name}')
 
 
 class Pair:
