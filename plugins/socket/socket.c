@@ -182,6 +182,12 @@ static void socket_resume(void)
 	socket_guards_end();
 }
 
+static int socket_refill(void)
+{
+	socket_path_link();
+	return socket_flight_refill();
+}
+
 static void socket_restarted(void)
 {
 	socket_connecting_restarted();
@@ -208,7 +214,7 @@ const struct fermata_plugin plugin_socket = {
 	.fd_reconnect = socket_fd_reconnect,
 	.fd_refill = socket_fd_refill,
 	.quiesce = socket_process_publish,
-	.refill = socket_flight_refill,
+	.refill = socket_refill,
 	.resume = socket_resume,
 	.restarted = socket_restarted,
 };

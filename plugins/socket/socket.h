@@ -325,4 +325,7 @@ void socket_path_clear(const struct socket_name *n);
 void socket_path_prepare(const struct socket_record *r);
 /* It was bound anew: the file there gets what it had; one that was not there any more, or is elsewhere, does when all connections are there. */
 int socket_path_bound(const struct socket_record *r);
-void socket_path_end(void); /* they are */
+/* REFILL: it has got its name, beside the one that others connect to. */
+void socket_path_link(void);
+/* All connections are there. */
+void socket_path_end(void);

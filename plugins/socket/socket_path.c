@@ -2,8 +2,8 @@
 /*
  * The files of unix sockets that are bound to a path. The kernel has the name that was given to bind(2), and the file's number: a program may have taken the file away since, or given it another
  * name, as those do that bind to a name of their own and put the file in its place when they listen. A relative name that does not lead to the file may be one of another directory, from which
- * the program has gone since: that is refused. At a restart a socket is bound to the name again, under which others of the job connect; when all
- * connections are there, the file goes, or to where it was.
+ * the program has gone since: that is refused. At a restart a socket is bound to the name again, under which others of the job connect. Before anybody runs the file has also got the name that it had (REFILL); when all
+ * connections are there, the other one goes. Where a file cannot have two names, or somebody else's is still in the way, it is renamed then, and who runs already may miss it for a moment.
  *
  * Owns, in a restart, the list of the files that do.
  */
@@ -25,6 +25,7 @@
 struct passing {
 	struct passing *next;
 	char path[PATH_SIZE], to[PATH_SIZE]; /* @to empty: it is removed */
+	bool linked; /* it has both */
 };
 static struct passing *passings;
 
@@ -152,11 +153,17 @@ int socket_path_bound(const struct socket_record *r)
 	return err || r->flags & SOCKET_PATH_PRESENT ? err : pass(r, path);
 }
 
+void socket_path_link(void)
+{
+	for (struct passing *p = passings; p; p = p->next)
+		p->linked = *p->to && RAW5(SYS_linkat, AT_FDCWD, p->path, AT_FDCWD, p->to, 0) == 0;
+}
+
 void socket_path_end(void)
 {
 	while (passings) {
 		struct passing *p = passings;
-		long err = *p->to ? RAW5(SYS_renameat2, AT_FDCWD, p->path, AT_FDCWD, p->to, NOREPLACE) : RAW3(SYS_unlinkat, AT_FDCWD, p->path, 0);
+		long err = *p->to && !p->linked ? RAW5(SYS_renameat2, AT_FDCWD, p->path, AT_FDCWD, p->to, NOREPLACE) : RAW3(SYS_unlinkat, AT_FDCWD, p->path, 0);
 
 		if (err < 0 && *p->to)
 			log_warn("the file of a socket, %s, does not get its name %s again (errno %ld)", p->path, p->to, -err);

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 enum way { STAYS, RENAMED, LINKED, TAKEN, DIRECTORY_TAKEN, WAYS };
 
@@ -98,14 +99,31 @@ static void check_orphan(const struct file *f)
 	CHECK(recv(f->orphan, text, sizeof(text), 0) == 4 && memcmp(text, "last", 4) == 0 && recv(f->orphan, text, sizeof(text), 0) == 0);
 }
 
+/* Somebody else, who never does without them. */
+__attribute__((noreturn)) static void look(const struct file *files)
+{
+	struct stat st;
+
+	while (!feature_finished())
+		for (int i = 0; i < 2 * WAYS; i++)
+			CHECK(!*files[i].now || stat(files[i].now, &st) == 0);
+	_exit(0);
+}
+
 int main(void)
 {
 	struct file files[2 * WAYS];
+	int status;
+	pid_t looks;
 
 	for (int i = 0; i < 2 * WAYS; i++)
 		files[i] = make(i / 2, i % 2);
 	for (int i = 0; i <= 2 * LINKED; i += 2)
 		make_orphan(&files[i]);
+	looks = fork();
+	CHECK(looks >= 0);
+	if (!looks)
+		look(files);
 	feature_ready();
 	do {
 		for (int i = 0; i < 2 * WAYS; i++) {
@@ -116,5 +134,6 @@ int main(void)
 	} while (feature_step());
 	for (int i = 0; i <= 2 * LINKED; i += 2)
 		check_orphan(&files[i]);
+	CHECK(waitpid(looks, &status, 0) == looks && status == 0);
 	return 0;
 }
