@@ -30,6 +30,7 @@
 
 static char waits_text[160]; /* of a drain that is not through */
 static bool stopped; /* the program's threads stand, the checkpoint thread is at work */
+static bool outwaits; /* and all is as if they ran: it waits for the next attempt */
 static struct msg_phase suspended; /* the SUSPEND that it begins with */
 static uint32_t living[CHILDREN_MAX];
 static struct image_zombie dead[CHILDREN_MAX];
@@ -106,7 +107,11 @@ void phase_forked(void)
 /* The threads go last: one that forks at once must not give its child what is left of this checkpoint. */
 static void resume(const struct msg_phase *m)
 {
-	hooks_resume(m);
+	if (!outwaits)
+		hooks_resume(m);
+	outwaits = m->round == RESUME_STAND && !let_run_stopped() && !ptrace_tracer();
+	if (outwaits)
+		return;
 	let_run_through();
 	stopped = false;
 	stop_release();
@@ -244,7 +249,7 @@ static int take_idle(const struct msg_phase *m, int status)
 			return 0;
 		stopped = false;
 		stop_release();
-		fermata_fail(status, "process %u may have no more threads (errno %d)", agent.pid, -status);
+		fermata_fail(status, "process %u may have no more threads (errno %d): raise its limit of processes (ulimit -u), or keep it from setting that to 0", agent.pid, -status);
 	}
 	return serve(m, status);
 }
@@ -266,6 +271,11 @@ static int take_phase(const struct link_message *lm)
 		return 0;
 	}
 	status = fault_at(&m, false);
+	if (outwaits && m.phase == PHASE_SUSPEND) {
+		agent.attempt = m.attempt;
+		agent.checkpoint = m.checkpoint;
+		outwaits = false;
+	}
 	return stopped ? serve(&m, status) : take_idle(&m, status);
 }
 

@@ -150,6 +150,7 @@ void conduct_suspend_member(struct member *m)
 	struct coordinator *c = m->conn->c;
 
 	m->suspended = true;
+	m->stands = false;
 	c->missing++;
 	c->arrivals++;
 	conduct_send_phase(m, PHASE_SUSPEND, ++c->suspend_round, 0);
@@ -162,10 +163,12 @@ void conduct_resume_all(struct coordinator *c, int reason)
 
 	fault_point(FAULT_COORDINATOR_BEFORE_RESUME);
 	list_each(m, &c->members, node) {
-		if (!m->suspended)
-			continue;
-		m->suspended = false;
-		conduct_send_phase(m, PHASE_RESUME, 0, reason);
+		bool stand = c->state == STATE_AGAIN && m->outwaits;
+
+		if (m->suspended || m->stands)
+			conduct_send_phase(m, PHASE_RESUME, stand ? RESUME_STAND : RESUME_GO, reason);
+		m->suspended = m->outwaits = false;
+		m->stands = stand;
 	}
 	names_clear(c);
 	member_welcome_waiting(c);
@@ -345,6 +348,8 @@ static void conduct_advance(struct coordinator *c)
 /* Goes on if the phase is done. Called whenever somebody reported, came, left or became known. */
 void conduct_check(struct coordinator *c)
 {
+	if (conduct_check_outwaited(c))
+		return;
 	switch (c->state) {
 	case STATE_AGAIN:
 		conduct_check_again(c);

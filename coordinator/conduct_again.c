@@ -7,6 +7,9 @@
  * -EINPROGRESS is for what takes longer: a process on its way to another host (conduct_silent.c), which may be served by a process that stands still; one that stands for its debugger where it cannot be
  * let go (agent/tracer_tracee.c). After a second, in which a login can end, and a debugger goes on.
  *
+ * -EALREADY is for what another process has to do first: a server is to accept who has sent it something. Where many ask it, some always wait, so in every second attempt all are heard out, and those who say so stand
+ * until the next one (RESUME_STAND), while the others run. Not in each: what one waits for may be its own doing after all, or the other's, who waits for it.
+ *
  * After 10, 20, 40, .. 320 ms: a reader that is only to be scheduled has read in ten, one on a busy machine in some hundreds. What is there after the
  * 7th, 0.6 s later, is no affair of a moment, and each attempt makes the job stand for as long as a phase or two take. Each request has its own count
  * (conn.attempts, coordinator.interval_attempts): one that comes late has its 7, and costs the earlier ones nothing, who are answered after theirs.
@@ -88,6 +91,7 @@ void conduct_outcome(struct coordinator *c, int error)
 void conduct_take_back(struct coordinator *c, enum state to, int error, const char *text)
 {
 	store_abandon(c);
+	c->outwaited[0] = 0;
 	c->last.bytes = c->last.contents_bytes = 0;
 	c->last.contents = 0;
 	c->last.path[0] = 0;
@@ -117,6 +121,30 @@ bool conduct_again(struct coordinator *c, int error, const char *text)
 	command_results(c); /* to those that have had theirs */
 	uv_timer_start(&c->retry_timer, conduct_retry, ms, 0);
 	return true;
+}
+
+bool conduct_check_outwaited(struct coordinator *c)
+{
+	char text[sizeof(c->outwaited)];
+
+	if (!c->outwaited[0] || c->missing)
+		return c->outwaited[0];
+	memcpy(text, c->outwaited, sizeof(text));
+	if (!conduct_again(c, -EAGAIN, text))
+		conduct_fail(c, -EAGAIN, "%s", text);
+	return true;
+}
+
+/* All are heard out: there may be more of them. */
+bool conduct_outwait(struct member *m, const char *text)
+{
+	struct coordinator *c = m->conn->c;
+
+	if (c->attempts % 2)
+		return false;
+	m->outwaits = true;
+	snprintf(c->outwaited, sizeof(c->outwaited), "%s", text);
+	return conduct_check_outwaited(c);
 }
 
 void conduct_check_again(struct coordinator *c)

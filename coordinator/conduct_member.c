@@ -68,12 +68,15 @@ void conduct_report(struct member *m, const struct decode_done *done)
 	m->newborn = false;
 	c->missing--;
 	if (done->head.status < 0) {
-		int len = (int)done->head.text_length;
+		int len = (int)done->head.text_length, error = done->head.status;
 
 		member_name(m, name, sizeof(name));
 		snprintf(text, sizeof(text), "%s: %.*s", name, len ? len : 64, len ? done->text : strerror(-done->head.status));
-		if (!conduct_again(c, done->head.status, text))
-			conduct_fail(c, done->head.status, "%s", text);
+		if (error == -EALREADY && conduct_outwait(m, text))
+			return;
+		error = error == -EALREADY ? -EAGAIN : error;
+		if (!conduct_again(c, error, text))
+			conduct_fail(c, error, "%s", text);
 		return;
 	}
 	m->more = done->head.status == PHASE_STATUS_MORE;

@@ -132,6 +132,8 @@ struct member {
 	char comm[16], exe[256];
 	bool waiting;  /* registered too late for the checkpoint under way: WELCOME comes after it */
 	bool suspended; /* got SUSPEND (or is being restarted): RESUME is owed */
+	bool outwaits; /* has refused this attempt for what another process has to do first: it is to stand until the next one, */
+	bool stands; /* as it does */
 	bool reported; /* has done the phase under way */
 	bool more; /* in the last round of DRAIN that it has answered */
 	char waits[160]; /* for this, if it said so */
@@ -240,6 +242,7 @@ struct coordinator {
 	struct names names;
 	struct store store;
 	struct outcome last;
+	char outwaited[sizeof(((struct outcome *)0)->text)]; /* why the attempt under way will be refused; "": it will not, as yet */
 
 	struct expected *expected;
 	size_t expected_count, expected_missing;
@@ -369,6 +372,8 @@ void conduct_outcome(struct coordinator *c, int error);
 void conduct_take_back(struct coordinator *c, enum state to, int error, const char *text);
 /* False: it is to fail; the error is not one of a moment, or everybody's attempts are used up. */
 bool conduct_again(struct coordinator *c, int error, const char *text);
+bool conduct_outwait(struct member *m, const char *text); /* @m has refused with -EALREADY. False: as with -EAGAIN */
+bool conduct_check_outwaited(struct coordinator *c);	  /* the attempt is, or is about to be, refused so */
 void conduct_check_again(struct coordinator *c);
 
 /* conduct_silent.c */

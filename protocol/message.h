@@ -72,7 +72,7 @@ enum phase {
 	PHASE_REFILL = 20,
 };
 
-enum phase_status { PHASE_STATUS_OK = 0, PHASE_STATUS_MORE = 1 }; /* or a negative errno */
+enum phase_status { PHASE_STATUS_OK = 0, PHASE_STATUS_MORE = 1 }; /* or a negative errno; -EALREADY: as -EAGAIN, where another process has to act first */
 
 struct msg_auth_hello {
 	uint8_t nonce[PROTOCOL_NONCE_SIZE];
@@ -140,6 +140,9 @@ enum msg_external { MSG_EXTERNAL_UNSAID = 0, MSG_EXTERNAL_FAIL = 1, MSG_EXTERNAL
 
 /* Where unchanged pages of private mappings of files are: the policy of `launch --text`. UNSAID: of an older coordinator, REF. */
 enum msg_text { MSG_TEXT_UNSAID = 0, MSG_TEXT_REF = 1, MSG_TEXT_SAVE = 2 };
+
+/* RESUME's round. STAND: the program's threads stay stopped, until the next SUSPEND or RESUME. */
+enum { RESUME_GO = 0, RESUME_STAND = 1 };
 
 struct msg_phase {
 	uint32_t phase;

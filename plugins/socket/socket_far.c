@@ -214,7 +214,7 @@ int socket_far_drain(struct fermata_desc *d, struct socket_state *s, unsigned in
 		return r;
 	if (round >= ROUND_LAST) {
 		socket_name_text(&s->record.remote, text, sizeof(text));
-		return fermata_fail(-EAGAIN, "fd %d: more is under way to %s, on another host, than its receiver takes: try again when that has read",
+		return fermata_fail(-EALREADY, "fd %d: more is under way to %s, on another host, than its receiver takes: try again when that has read",
 				    d->fd, text);
 	}
 	if (round >= ROUND_STUCK)

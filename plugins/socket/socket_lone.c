@@ -92,7 +92,7 @@ static int not_accepted(struct fermata_desc *d, struct socket_state *s, const st
 	int events = socket_poll(d->fd, POLLRDHUP, 0);
 
 	if (info->tcpi_bytes_sent)
-		return socket_tcp_refuse(d, s, -EAGAIN, "has sent data and waits to be accepted by its listener: try again");
+		return socket_tcp_refuse(d, s, -EALREADY, "has sent data and waits to be accepted by its listener: try again");
 	if (events > 0 && events & POLLRDHUP)
 		s->record.flags |= SOCKET_READ_SHUT;
 	return socket_pending_found(d, s);
@@ -107,7 +107,7 @@ static int outside(struct fermata_desc *d, struct socket_state *s)
 static int without_foreign(struct fermata_desc *d, struct socket_state *s, const struct tcp_info *info)
 {
 	if (info->tcpi_state == TCP_ESTABLISHED && socket_far_has_listener(s))
-		return socket_tcp_refuse(d, s, -EAGAIN, "waits to be accepted by its listener on another host: try again");
+		return socket_tcp_refuse(d, s, -EALREADY, "waits to be accepted by its listener on another host: try again");
 	if (socket_let_go(s))
 		return FERMATA_DRAINED;
 	if (STATE(info->tcpi_state) & STATES_GOT_FIN)

@@ -101,7 +101,7 @@ static int without_inode(struct fermata_desc *d, struct socket_state *s)
 	if ((s->record.flags & both) != both) {
 		if (!(s->record.flags & SOCKET_READ_SHUT) && socket_queued(d->fd, SIOCOUTQ) == 0)
 			return socket_pending_found(d, s);
-		return fermata_fail(-EAGAIN, "fd %d: its unix connection has sent data and waits to be accepted: try again",
+		return fermata_fail(-EALREADY, "fd %d: its unix connection has sent data and waits to be accepted: try again",
 				    d->fd);
 	}
 	events = socket_poll(d->fd, 0, 0);

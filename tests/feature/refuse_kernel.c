@@ -13,6 +13,7 @@
 #include <sys/fanotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -130,12 +131,26 @@ static int make_segment(void)
 	return open("/dev/null", O_RDONLY);
 }
 
+/* As haproxy does. Root's processes are not counted. */
+static int make_no_threads(void)
+{
+	const struct rlimit none = { 0, 0 };
+
+	CHECK(setrlimit(RLIMIT_NPROC, &none) == 0);
+	if (!getuid())
+		feature_skip("threads of root");
+	what = "may have no more threads";
+	kind = "null";
+	return open("/dev/null", O_RDONLY);
+}
+
 static const struct {
 	const char *name;
 	int (*make)(void);
 } objects[] = {
 	{ "io_uring", make_ring }, { "userfaultfd", make_userfault }, { "perf", make_counter }, { "fanotify", make_fanotify },
 	{ "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed }, { "aio", make_context }, { "secret", make_secret }, { "segment", make_segment }, { "zerocopy", make_zerocopy },
+	{ "no_threads", make_no_threads },
 };
 
 int main(int argc, char **argv)

@@ -293,12 +293,109 @@ static void test_signal(void **state)
 	job_finish(&c, &agent, 1, &command);
 }
 
+/* The RESUME of an attempt that was refused: who stands. */
+static void resumed(struct link *agents, uint32_t count, uint32_t standing)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		struct msg_phase p = agent_phase(&agents[i], PHASE_RESUME);
+
+		assert_int_equal(p.reason, -EAGAIN);
+		assert_int_equal(p.round, i < standing ? RESUME_STAND : RESUME_GO);
+	}
+}
+
+/* The first @waiting of three wait for another one: in an odd attempt it is over with the first one's word, in an even one with the last one's. */
+static void outwaited(struct link *agents, uint32_t waiting, int attempt)
+{
+	agents_do(agents, 3, PHASE_SUSPEND);
+	for (uint32_t i = 0; i < (attempt % 2 ? 1 : waiting); i++)
+		agent_refuse(&agents[i], PHASE_QUIESCE, -EALREADY);
+	for (uint32_t i = attempt % 2 ? 1 : waiting; i < 3; i++)
+		attempt % 2 ? (void)agent_phase(&agents[i], PHASE_QUIESCE) : agent_do(&agents[i], PHASE_QUIESCE);
+	resumed(agents, 3, attempt % 2 ? 0 : waiting);
+}
+
+static void test_outwaits(void **state)
+{
+	struct link agents[3], command;
+	struct msg_checkpoint_result r;
+	struct conductor c;
+
+	job_start(&c, &defaults, agents, 3, &command);
+	command_ask(&command, 0);
+	for (int i = 1; i <= 6; i++)
+		outwaited(agents, i % 3 + 1, i);
+	agents_do_checkpoint(agents, 3);
+	r = command_result(&command, NULL, 0);
+	assert_int_equal(r.error, 0);
+	assert_int_equal(r.attempts, ATTEMPTS);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(agent_phase(&agents[i], PHASE_RESUME).round, RESUME_GO);
+	job_finish(&c, agents, 3, &command);
+}
+
+static void test_outwaits_never(void **state)
+{
+	struct link agents[3], command;
+	struct msg_checkpoint_result r;
+	struct conductor c;
+	char text[512];
+
+	job_start(&c, &defaults, agents, 3, &command);
+	command_ask(&command, 0);
+	for (int i = 1; i <= ATTEMPTS; i++)
+		outwaited(agents, 2, i);
+	r = command_result(&command, text, sizeof(text));
+	assert_int_equal(r.error, -EAGAIN);
+	assert_string_equal(text, "pid 10 (fake): fd 7 is busy (tried 7 times)");
+	job_finish(&c, agents, 3, &command);
+}
+
+/* Whatever ends the attempts lets them go: nobody asks any more, the coordinator is to end, an error of another kind, somebody is lost. */
+static void test_outwaits_ends(void **state)
+{
+	static const int errors[] = { -ECANCELED, -ECANCELED, -EOPNOTSUPP, -ECONNRESET };
+
+	for (int how = 0; how < 4; how++) {
+		struct link agents[3], command;
+		struct conductor c;
+
+		job_start(&c, &defaults, agents, 3, &command);
+		command_ask(&command, 0);
+		for (int i = 1; i <= LAST_WAIT - (how > 1); i++)
+			outwaited(agents, 1, i);
+		if (how > 1) {
+			agents_do(agents, 3, PHASE_SUSPEND);
+			agent_refuse(&agents[0], PHASE_QUIESCE, -EALREADY);
+		}
+		if (how == 0)
+			link_close(&command);
+		else if (how == 1)
+			assert_int_equal(kill(c.pid, SIGTERM), 0);
+		else if (how == 2)
+			agent_refuse(&agents[2], PHASE_QUIESCE, -EOPNOTSUPP);
+		else
+			link_close(&agents[2]);
+		if (how) {
+			assert_int_equal(command_result(&command, NULL, 0).error, errors[how]);
+		} else {
+			assert_int_equal(agent_phase(&agents[0], PHASE_RESUME).round, RESUME_GO);
+			agent_expect_silence(&agents[1], 500);
+			command_open(&c, &command);
+		}
+		if (how)
+			assert_int_equal(agent_phase(&agents[0], PHASE_RESUME).round, RESUME_GO);
+		job_finish(&c, agents, how == 3 ? 2 : 3, &command);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_again), cmocka_unit_test(test_never),  cmocka_unit_test(test_other),    cmocka_unit_test(test_ends),
 		cmocka_unit_test(test_comes), cmocka_unit_test(test_joins),  cmocka_unit_test(test_counts),   cmocka_unit_test(test_gone),
 		cmocka_unit_test(test_late),  cmocka_unit_test(test_signal), cmocka_unit_test(test_interval),
+		cmocka_unit_test(test_outwaits), cmocka_unit_test(test_outwaits_never), cmocka_unit_test(test_outwaits_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
