@@ -19,7 +19,7 @@
  * An event stop (a thread is born, ..) comes back as the SIGTRAP that it is, and what makes it an event is told by the wrappers (wrap_ptrace.c). If it was not told of yet it is not now, so
  * a tracer in waitpid wakes.
  *
- * Not made again: stops at system calls (PTRACE_SYSCALL), seized threads, group stops: strace. They are refused by name. Debug registers are.
+ * Not made again: stops at system calls (PTRACE_SYSCALL), seized threads, group stops: strace. They are refused by name, before anything of them is touched. Debug registers are.
  *
  * A traced process that is killed meanwhile is seen by its end, which is left for its tracer. A tracer that is killed takes it along, if it has asked the kernel for that (PTRACE_O_EXITKILL); but between ATTACH and the stop that
  * it brings it leaves a stopped thread behind, as whoever attaches does, unless that is of its child (traced.c).
@@ -172,16 +172,22 @@ static int look(struct tracee *t)
 	return r < 0 ? fermata_fail((int)r, "process %u cannot ask for what thread %d stands (errno %ld)", agent.pid, t->tid, -r) : 0;
 }
 
+/* Before it is touched: what it stands for then could not be made again, and its tracer would take that for a signal. */
+static int check_note(const struct tracee *t)
+{
+	if (t->note.seized)
+		return refuse(t, "by PTRACE_SEIZE, as strace does");
+	if (t->note.resumed != PTRACE_CONT && t->note.resumed != PTRACE_SINGLESTEP)
+		return refuse(t, "from one system call to the next");
+	return 0;
+}
+
 static int check(const struct tracee *t)
 {
 	uint32_t event = t->info.si_signo == SIGTRAP && t->info.si_code > 0 ? (uint32_t)t->info.si_code >> 8 : 0;
 	struct user_regs_struct regs;
 	long r;
 
-	if (t->note.seized)
-		return refuse(t, "by PTRACE_SEIZE, as strace does");
-	if (t->note.resumed != PTRACE_CONT && t->note.resumed != PTRACE_SINGLESTEP)
-		return refuse(t, "from one system call to the next");
 	if (event == PTRACE_EVENT_VFORK || event == PTRACE_EVENT_EXEC || event == PTRACE_EVENT_EXIT || event == PTRACE_EVENT_SECCOMP)
 		return again(t, "stands in the middle of vfork, exec or its end");
 	r = TRACE(PTRACE_GETREGS, t->tid, 0, &regs);
@@ -199,7 +205,9 @@ int tracee_stand(struct tracee *t)
 	int r;
 
 	ptrace_note_of(t->pid, t->tid, &t->note);
-	r = await_standing(t, &info);
+	r = check_note(t);
+	if (!r)
+		r = await_standing(t, &info);
 	if (r || t->gone)
 		return r;
 	asked = t->running && !t->owes_stop;

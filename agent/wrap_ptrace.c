@@ -63,7 +63,8 @@ static struct ptrace_note *find_or_make(int tid)
 	return n;
 }
 
-/* One whose birth its tracer has not asked about has what its process' first thread has, as the kernel gives it what its maker has. */
+/* One whose birth its tracer has not asked about has what its process' first thread has, as the kernel gives it what its maker has. A process of which
+ * nothing is known was made by one of those that are: it is seized if they are. */
 void ptrace_note_of(int pid, int tid, struct ptrace_note *ret)
 {
 	const struct ptrace_note *n = find(tid);
@@ -74,6 +75,8 @@ void ptrace_note_of(int pid, int tid, struct ptrace_note *ret)
 		ret->options = n->options;
 	} else if (n) {
 		*ret = *n;
+	} else if (traced.made) {
+		ret->seized = traced.notes[(traced.made - 1) % NOTES].seized;
 	}
 }
 
