@@ -163,6 +163,64 @@ program ring
 end program
 '''
 
+CP2K = r'''
+cat > in <<'EOF'
+&GLOBAL
+ PROJECT w
+ RUN_TYPE MD
+ PRINT_LEVEL LOW
+&END
+&FORCE_EVAL
+ METHOD Quickstep
+ &DFT
+  BASIS_SET_FILE_NAME BASIS_SET
+  POTENTIAL_FILE_NAME GTH_POTENTIALS
+  &MGRID
+   CUTOFF 120
+  &END
+  &SCF
+   EPS_SCF 1e-5
+   SCF_GUESS ATOMIC
+  &END
+  &XC
+   &XC_FUNCTIONAL PADE
+   &END
+  &END
+ &END
+ &SUBSYS
+  &CELL
+   ABC 5 5 5
+  &END
+  &COORD
+   O 0 0 0
+   H 0.76 0.59 0
+   H -0.76 0.59 0
+  &END
+  &KIND H
+   BASIS_SET DZV-GTH-PADE
+   POTENTIAL GTH-PADE-q1
+  &END
+  &KIND O
+   BASIS_SET DZVP-GTH-PADE
+   POTENTIAL GTH-PADE-q6
+  &END
+ &END
+&END
+&MOTION
+ &MD
+  ENSEMBLE NVE
+  STEPS 6
+  TIMESTEP 0.5
+  TEMPERATURE 300
+ &END
+&END
+EOF
+export CP2K_DATA_DIR=/usr/share/cp2k OMP_NUM_THREADS=1
+mpirun.openmpi --oversubscribe --mca pml ob1 --mca btl vader,self -n 2 cp2k.popt -i in > log 2>&1 || { tail log; exit 1; }
+grep -E "Total FORCE_EVAL|ENERGY\| Total" log
+tail -2 w-1.ener | awk '{print $1,$3,$5,$6}'
+'''
+
 PROGRAMS = [
     Recipe('fortran-scratch', './program', needs=['gfortran'], inputs={'program.f90': SCRATCH}, prepare='gfortran -O2 program.f90 -o program'),
     Recipe('coarrays', 'mpirun.openmpi --oversubscribe -n 3 --mca pml ob1 --mca btl vader,self --mca osc rdma,pt2pt ./program', needs=['caf.openmpi', 'mpirun.openmpi'],
@@ -171,6 +229,7 @@ PROGRAMS = [
     Recipe('openmpi-tcp', OPENMPI.format('tcp,self', 6000), needs=['mpirun.openmpi', 'mpicc.openmpi'], inputs={'program.c': MPI}, prepare=PREPARE_OPENMPI),
     Recipe('openmpi-shm', OPENMPI.format('vader,self', 6000), needs=['mpirun.openmpi', 'mpicc.openmpi'], inputs={'program.c': MPI}, prepare=PREPARE_OPENMPI),
     Recipe('mpich-shm', 'UCX_TLS=posix,sysv,cma,self mpirun.mpich -n 4 ./program 6000', needs=['mpirun.mpich', MPICH_HEADER], inputs={'program.c': MPI}, prepare='mpicc.mpich -O2 program.c -o program'),
+    Recipe('cp2k', CP2K, needs=['mpirun.openmpi', 'cp2k.popt']),
     with_allocator('jemalloc', 'libjemalloc.so.2'),
     with_allocator('tcmalloc', 'libtcmalloc_minimal.so.4'),
 ]

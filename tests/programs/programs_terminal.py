@@ -129,6 +129,8 @@ t kill-server
 
 # What gdb has begun, while gdb reads its symbols: longer than a checkpoint tries.
 BEGINS = 'is beginning, or ending'
+# .. and where the last attempt has met a tmux in a moment of its own.
+BEGINS_IN_TMUX = f'{BEGINS}|waits to be accepted'
 
 PROGRAMS = [
     Recipe('tmux-vim-top', TMUX, needs=['tmux', 'vim', 'top'], inputs={'text': 'first\n'}, files=['text', 'kept'],
@@ -138,7 +140,7 @@ PROGRAMS = [
         prepare='gcc -g -O1 -fno-inline loop.c -o loop', passing=BEGINS),
     Recipe('gdb-threads', 'gdb -nx -batch -x commands ./threads 2>&1 | tee all | grep "^met\\|^watched\\|^total"', needs=['gdb', 'gcc'], inputs={'threads.c': THREADS, 'commands': COMMANDS},
            prepare='gcc -g -O0 -pthread threads.c -o threads', passing=BEGINS),
-    Recipe('gdb-prompt', PROMPT, needs=['gdb', 'gcc', 'tmux'], inputs={'loop.c': LOOP}, prepare='gcc -g -O1 -fno-inline loop.c -o loop', passing=BEGINS),
+    Recipe('gdb-prompt', PROMPT, needs=['gdb', 'gcc', 'tmux'], inputs={'loop.c': LOOP}, prepare='gcc -g -O1 -fno-inline loop.c -o loop', passing=BEGINS_IN_TMUX),
     # Each refusal takes a second (coordinator/conduct_silent.c).
     Recipe('valgrind', 'valgrind -q --error-exitcode=9 ./loop 30000', needs=['valgrind', 'gcc'], inputs={'loop.c': LOOP}, prepare='gcc -g -O1 loop.c -o loop', refused='runs under valgrind'),
 ]
