@@ -54,7 +54,7 @@ static void body_listener(void)
 	close(fresh);
 	fresh = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(connect(fresh, (void *)&a, len) == 0 && send(fresh, "x", 1, 0) == 1);
-	CHECK(fake_checkpoint() == -EAGAIN && strstr(fake_text, "accepted"));
+	CHECK(fake_checkpoint() == -EALREADY && strstr(fake_text, "accepted"));
 	fake_resume();
 	close(accept(l, NULL, NULL));
 	fake_checkpoint_restart();
