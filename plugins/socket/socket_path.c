@@ -165,7 +165,7 @@ void socket_path_end(void)
 		struct passing *p = passings;
 		long err = *p->to && !p->linked ? RAW5(SYS_renameat2, AT_FDCWD, p->path, AT_FDCWD, p->to, NOREPLACE) : RAW3(SYS_unlinkat, AT_FDCWD, p->path, 0);
 
-		if (err < 0 && *p->to)
+		if (err < 0 && *p->to && !p->linked)
 			log_warn("the file of a socket, %s, does not get its name %s again (errno %ld)", p->path, p->to, -err);
 		passings = p->next;
 		fermata_free(p);

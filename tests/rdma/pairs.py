@@ -165,7 +165,7 @@ class Pair:
     def finish(self, limit=300):
         for program in self.running:
             program.wait_end(limit)
-        self.ended_well()
+            self.ended_well()
         self.check_output()
         self.job.wait_empty()
 
