@@ -70,6 +70,7 @@ extern struct arena agent_arena;
 int thread_watch_start(void (*body)(void));
 /* In the watch thread, all others stopped: makes the checkpoint thread and waits until it has ended. */
 int thread_checkpoint_run(void (*body)(void));
+void thread_fail(int err); /* says by which limit it cannot be made */
 void thread_checkpoint_record(struct image_thread *ret); /* what the image has to say of it */
 void thread_program_name(char ret[16]); /* that of the calling thread; in the watch thread, of who has made it */
 void thread_tcb_fill(char *tcb); /* the little that the page at a thread pointer has to hold */
@@ -277,6 +278,9 @@ int itimers_record(struct image_timer t[3]); /* after pending_record */
 /* ---- names.c ---- */
 int names_send(void);	   /* what was published and asked in this phase, and is not sent yet; link_lock held */
 int names_take(const struct link_message *m);
+typedef int (*names_compare_fn)(const void *a, const void *b);
+/* The values that a key has are in @compare's order from now on. Each is to be asked for with the same one only. */
+void names_sort(const void *key, size_t keylen, names_compare_fn compare);
 void names_clear(void);
 
 /* ---- reserved.c: descriptors of the agent that the program can neither see nor close ---- */

@@ -25,6 +25,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 #define CALLS_END 1024 /* no call has a number so high */
 
@@ -34,6 +35,7 @@ enum how {
 	TIMESPEC_ARG, /* pointer to a relative timespec in an argument */
 	SLEEP_ARG,   /* nanosleep: the rest, if asked for, is in the next argument; flags before may say absolute */
 	FUTEX_ARG,
+	TERMINAL,    /* an ioctl that waits until what was written has gone: tcdrain, tcsendbreak */
 };
 
 static const struct rule {
@@ -60,12 +62,21 @@ static const struct rule {
 	{ SYS_mq_timedsend, AGAIN, 0 },
 	{ SYS_mq_timedreceive, AGAIN, 0 },
 	{ SYS_io_getevents, AGAIN, 0 },
+	{ SYS_fallocate, AGAIN, 0 }, /* of memory */
+	{ SYS_ioctl, TERMINAL, 1 },
 	{ SYS_read, AGAIN, 0 }, /* sockets with a time-out */
+	{ SYS_readv, AGAIN, 0 },
 	{ SYS_write, AGAIN, 0 },
+	{ SYS_writev, AGAIN, 0 },
 	{ SYS_recvfrom, AGAIN, 0 },
 	{ SYS_recvmsg, AGAIN, 0 },
+	{ SYS_recvmmsg, AGAIN, 0 },
 	{ SYS_sendto, AGAIN, 0 },
 	{ SYS_sendmsg, AGAIN, 0 },
+	{ SYS_sendmmsg, AGAIN, 0 },
+	{ SYS_sendfile, AGAIN, 0 },
+	{ SYS_splice, AGAIN, 0 },
+	{ SYS_connect, AGAIN, 0 },
 	{ SYS_accept, AGAIN, 0 },
 	{ SYS_accept4, AGAIN, 0 },
 };
@@ -251,6 +262,8 @@ static bool adjust(ucontext_t *f, const struct rule *r)
 			return false;
 		rest_to(arg);
 		break;
+	case TERMINAL:
+		return *arg == TCSBRK || *arg == TCSBRKP;
 	}
 	return true;
 }
@@ -273,32 +286,40 @@ static bool connect_is_done(ucontext_t *f, const struct stop_thread *t)
 	return RAW3(SYS_getpeername, *arg_of(f, 0), peer, &length) == 0;
 }
 
-void call_continue(ucontext_t *f, const struct stop_thread *t, bool restarted)
+/* The call has been ended for our sake: it begins again. */
+static void begin_again(ucontext_t *f, const struct stop_thread *t)
 {
 	greg_t *g = f->uc_mcontext.gregs;
 	const uint8_t *pc = (const uint8_t *)g[REG_RIP];
 	long number;
 
-	if (restarted && connect_is_done(f, t)) {
-		g[REG_RAX] = 0;
-		g[REG_RIP] += 2;
-		return;
-	}
-	if (restart_is_wrong(f, t)) {
-		g[REG_RAX] = -EINTR;
-		g[REG_RIP] += 2;
-		return;
-	}
 	if (g[REG_RAX] != -EINTR || pc[-2] != 0x0f || pc[-1] != 0x05)
 		return;
 	number = call_number(f, t);
 	for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {
 		if (rules[i].call != number)
 			continue;
-		if (!handler_is_due(f, 0) && adjust(f, &rules[i])) {
+		if (adjust(f, &rules[i])) {
 			g[REG_RAX] = number;
 			g[REG_RIP] -= 2;
 		}
 		return;
+	}
+}
+
+void call_continue(ucontext_t *f, const struct stop_thread *t, bool restarted)
+{
+	greg_t *g = f->uc_mcontext.gregs;
+
+	if (!handler_is_due(f, 0)) {
+		fermata_thread.cuts++;
+		begin_again(f, t);
+	}
+	if (restarted && connect_is_done(f, t)) {
+		g[REG_RAX] = 0;
+		g[REG_RIP] += 2;
+	} else if (restart_is_wrong(f, t)) {
+		g[REG_RAX] = -EINTR;
+		g[REG_RIP] += 2;
 	}
 }

@@ -187,7 +187,7 @@ static int save(const struct msg_phase *where, struct msg_phase_done *done)
 	if (!r)
 		raw_thread_join(&t);
 	else
-		fermata_fail(r, "process %u may have no more threads (errno %d): raise its limit of processes (ulimit -u), or keep it from setting that to 0", agent.pid, -r);
+		thread_fail(r);
 	raw_munmap(room, IMAGE_CONTENT_BLOCK + STACK_SIZE);
 	fm_format(content_now.directory, sizeof(content_now.directory), "%s", where->directory);
 	return r ? r : j.result;

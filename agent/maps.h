@@ -15,6 +15,7 @@ struct maps {
 	char *text; /* /proc/self/maps while it is read */
 	size_t text_room;
 	uint64_t vdso_start, vdso_end, vvar_start, vvar_end;
+	struct memory_share *shares; /* memory_settle's: one a mapping */
 };
 
 /*

@@ -5,7 +5,7 @@
  * keep the order in which they came; a later reply replaces those of an earlier one. Names of the host and of the job never meet, here and at the
  * coordinator, which knows of which host we are (host.c).
  *
- * A key may have the whole job's values, so each has its place at the end noted, and where it was last looked at: whoever goes through them in their order takes one
+ * A key may have the whole job's values; who needs them in another order sorts them where they are. So each has its place at the end noted, and where it was last looked at: whoever goes through them in their order takes one
  * step for each.
  */
 #include "agent/agent.h"
@@ -28,6 +28,7 @@ struct key {
 	uint32_t looked_index;
 	uint16_t length;
 	bool job; /* of the whole job, not of the host */
+	bool sorted;
 	uint8_t bytes[];
 };
 
@@ -200,6 +201,7 @@ static int take_one(const struct msg_name *e, const uint8_t *bytes)
 	k->reply = names.reply;
 	*(k->last ? &k->last->next : &k->first) = v;
 	k->last = v;
+	k->sorted = false;
 	return 0;
 }
 
@@ -246,6 +248,52 @@ static const void *resolve(bool job, const void *key, size_t keylen, unsigned in
 		return NULL;
 	*ret_len = k->looked->length;
 	return k->looked->bytes;
+}
+
+static struct value *merge(struct value *a, struct value *b, names_compare_fn compare)
+{
+	struct value *first = NULL, **to = &first;
+
+	while (a && b) {
+		struct value **from = compare(a->bytes, b->bytes) <= 0 ? &a : &b;
+
+		*to = *from;
+		to = &(*from)->next;
+		*from = *to;
+	}
+	*to = a ? a : b;
+	return first;
+}
+
+/* The first @n of @list; @ret_rest: what follows these. */
+static struct value *sort(struct value *list, uint32_t n, struct value **ret_rest, names_compare_fn compare)
+{
+	struct value *half, *rest;
+
+	if (n == 1) {
+		*ret_rest = list->next;
+		list->next = NULL;
+		return list;
+	}
+	half = sort(list, n / 2, &rest, compare);
+	return merge(half, sort(rest, n - n / 2, ret_rest, compare), compare);
+}
+
+void names_sort(const void *key, size_t keylen, names_compare_fn compare)
+{
+	struct key *k = find(false, key, keylen);
+	struct value *none;
+	uint32_t n = 0;
+
+	if (!k || k->sorted || !k->first)
+		return;
+	for (const struct value *v = k->first; v; v = v->next)
+		n++;
+	k->first = sort(k->first, n, &none, compare);
+	for (k->last = k->first; k->last->next; k->last = k->last->next)
+		;
+	k->looked = NULL;
+	k->sorted = true;
 }
 
 const void *fermata_resolve(const void *key, size_t keylen, unsigned int index, size_t *ret_len)

@@ -249,7 +249,7 @@ static int take_idle(const struct msg_phase *m, int status)
 			return 0;
 		stopped = false;
 		stop_release();
-		fermata_fail(status, "process %u may have no more threads (errno %d): raise its limit of processes (ulimit -u), or keep it from setting that to 0", agent.pid, -status);
+		thread_fail(status);
 	}
 	return serve(m, status);
 }

@@ -17,6 +17,7 @@
  */
 #include "agent/agent.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -149,6 +150,14 @@ int thread_checkpoint_run(void (*body)(void))
 	if (!r)
 		raw_thread_join(&checkpoint.thread);
 	return r;
+}
+
+void thread_fail(int err)
+{
+	if (err == -ENOMEM)
+		fermata_fail(err, "process %u has no memory for a thread (errno %d): raise its limit of address space (ulimit -v), or keep it from lowering that", agent.pid, -err);
+	else
+		fermata_fail(err, "process %u may have no more threads (errno %d): raise its limit of processes (ulimit -u), or keep it from setting that to 0", agent.pid, -err);
 }
 
 void thread_checkpoint_record(struct image_thread *ret)

@@ -13,9 +13,9 @@
 #include <time.h>
 
 #include "agent/agent.h"
+#include "agent/whole.h"
 
-/* libc's, of _FORTIFY_SOURCE: @size is that of @fds in bytes, and __chk_fail() ends a program that would overrun it. */
-extern void __chk_fail(void) __attribute__((noreturn));
+/* libc's, of _FORTIFY_SOURCE: @size is that of @fds in bytes, and __chk_fail() (agent/whole.h) ends a program that would overrun it. */
 extern int __poll_chk(struct pollfd *fds, nfds_t n, int timeout, size_t size);
 extern int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *set, size_t size);
 

@@ -26,6 +26,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/times.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -63,6 +64,19 @@
 	X(long, syscall, (long, ...))                                                                              \
 	/* descriptors of ours cannot be closed, the device's are noted (wrap_fd.c) */                             \
 	X(ssize_t, write, (int, const void *, size_t))                                                             \
+	/* calls that a signal would cut short (wrap_whole.c) */                                                   \
+	X(ssize_t, read, (int, void *, size_t))                                                                    \
+	X(ssize_t, writev, (int, const struct iovec *, int))                                                       \
+	X(ssize_t, send, (int, const void *, size_t, int))                                                         \
+	X(ssize_t, sendto, (int, const void *, size_t, int, const struct sockaddr *, socklen_t))                   \
+	X(ssize_t, sendmsg, (int, const struct msghdr *, int))                                                     \
+	X(int, sendmmsg, (int, struct mmsghdr *, unsigned int, int))                                               \
+	X(ssize_t, recv, (int, void *, size_t, int))                                                               \
+	X(ssize_t, recvfrom, (int, void *, size_t, int, struct sockaddr *restrict, socklen_t *restrict))           \
+	X(ssize_t, recvmsg, (int, struct msghdr *, int))                                                           \
+	X(ssize_t, sendfile, (int, int, off_t *, size_t))                                                          \
+	X(ssize_t, sendfile64, (int, int, off64_t *, size_t))                                                      \
+	X(ssize_t, getrandom, (void *, size_t, unsigned int))                                                      \
 	X(int, fstat, (int, struct stat *))                                                                        \
 	X(int, fstat64, (int, struct stat64 *))                                                                    \
 	X(int, stat, (const char *, struct stat *))                                                                \

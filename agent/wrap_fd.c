@@ -16,6 +16,7 @@
 
 #include "agent/agent.h"
 #include "agent/device.h"
+#include "agent/whole.h"
 #include "agent/wrap.h"
 
 static int is_hidden(int fd)
@@ -81,6 +82,7 @@ EXPORT int close(int fd)
 
 EXPORT ssize_t write(int fd, const void *data, size_t n)
 {
+	const uint32_t begun = whole_begin();
 	long r = FERMATA_NOT_MINE;
 
 	WRAP_READY(write);
@@ -88,7 +90,10 @@ EXPORT ssize_t write(int fd, const void *data, size_t n)
 		r = device_file_write(fd, data, n);
 	else if (unlikely(agent.own_credentials) && fermata_in_device() && device_owns_fd(fd))
 		r = device_write(fd, data, n);
-	return r != FERMATA_NOT_MINE ? answer(r) : real.write(fd, data, n);
+	if (r != FERMATA_NOT_MINE)
+		return answer(r);
+	r = real.write(fd, data, n);
+	return whole_is_cut(r, n, begun) ? whole_write(fd, data, n, r) : r;
 }
 
 EXPORT int dup2(int from, int to)

@@ -16,8 +16,7 @@ static int spawn(struct raw_thread *t, unsigned long flags, void *tls, void (*fn
 	uint64_t all = ~0ull, old;
 	long r;
 
-	flags |= CLONE_UNTRACED | CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_PARENT_SETTID |
-		 CLONE_CHILD_CLEARTID;
+	flags |= CLONE_UNTRACED | CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
 	raw_sigprocmask(SIG_SETMASK, &all, &old); /* the new thread begins with our mask */
 	r = arch_thread_clone(flags, stack_top, &t->tid, &t->tid, tls, fn, arg);
 	raw_sigprocmask(SIG_SETMASK, &old, NULL);
@@ -30,14 +29,14 @@ static int spawn(struct raw_thread *t, unsigned long flags, void *tls, void (*fn
 
 int raw_thread_spawn(struct raw_thread *t, void (*fn)(void *), void *arg, void *stack, size_t stack_size)
 {
-	return spawn(t, CLONE_FILES, NULL, fn, arg, (char *)stack + stack_size);
+	return spawn(t, CLONE_FILES | CLONE_SYSVSEM, NULL, fn, arg, (char *)stack + stack_size);
 }
 
 #ifndef BASE_SANITIZED
 int raw_thread_spawn_apart(struct raw_thread *t, void *tls, bool own_files, void (*fn)(void *), void *arg, void *stack,
 			   size_t stack_size)
 {
-	return spawn(t, (tls ? CLONE_SETTLS : 0) | (own_files ? 0 : CLONE_FILES), tls, fn, arg, (char *)stack + stack_size);
+	return spawn(t, (tls ? CLONE_SETTLS : 0) | (own_files ? 0 : CLONE_FILES | CLONE_SYSVSEM), tls, fn, arg, (char *)stack + stack_size);
 }
 #endif
 

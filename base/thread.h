@@ -20,7 +20,8 @@ struct raw_thread {
 
 /* Runs @fn(@arg) on @stack, which must live until the join. 0 or -errno. */
 int raw_thread_spawn(struct raw_thread *t, void (*fn)(void *), void *arg, void *stack, size_t stack_size);
-/* As raw_thread_spawn, with a thread pointer of its own (@tls; NULL: its maker's, too) and, if @own_files, a copy of the table of descriptors. */
+/* As raw_thread_spawn, with a thread pointer of its own (@tls; NULL: its maker's, too) and, if @own_files, a copy of the table of
+ * descriptors and no part in the process's semaphore adjustments, of which the kernel would make a list for it (kcmp shows that). */
 int raw_thread_spawn_apart(struct raw_thread *t, void *tls, bool own_files, void (*fn)(void *), void *arg, void *stack,
 			   size_t stack_size);
 void raw_thread_join(struct raw_thread *t);

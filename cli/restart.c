@@ -40,6 +40,17 @@ static void open_standard(void)
 			fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+/* A plan has a descriptor of each object that its process has mapped. Each process's own limits come back with it. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 /* Ends as the program did. */
 int restart_exit_status(int worst, size_t roots)
 {
@@ -226,6 +237,7 @@ int restart_again(const struct protect *p, int ready)
 	c.restart.restarts = p->restarts;
 	snprintf(c.restart.on_signal, sizeof(c.restart.on_signal), "%s", p->signal ? p->on_signal : "none");
 	open_standard();
+	raise_descriptor_limit();
 	return bring_back(&c, ready);
 }
 
@@ -294,6 +306,7 @@ int cmd_restart(int argc, char **argv)
 	if (code)
 		return code;
 	open_standard();
+	raise_descriptor_limit();
 	protect_hold(r->on_signal);
 	if (r->conducted)
 		take_orders(r);

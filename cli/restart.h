@@ -256,6 +256,24 @@ int restart_vdso_patches(const struct restart_vdso *h, const struct restart_proc
 int restart_shared_create(struct restart *r); /* 0 or an exit code */
 struct restart_shared *restart_shared_find(const struct restart *r, const struct image_mapping *m); /* of one that is of such */
 
+/* ---- restart_mapped.c ---- */
+#define RESTART_MAPPED_LISTS 4096
+
+struct restart_mapped {
+	const struct restart *restart;
+	const struct restart_process *process;
+	struct restart_mapped_object {
+		const struct image_mapping *mapping; /* the first one of it */
+		int fd;
+		uint32_t next; /* in @list, 0: none */
+	} *list; /* from 1 */
+	uint32_t count, first[RESTART_MAPPED_LISTS]; /* by objects' numbers */
+};
+/* For @mappings of them. 0 or -ENOMEM. */
+int restart_mapped_begin(struct restart_mapped *l, const struct restart *r, const struct restart_process *p, size_t mappings);
+/* @ret: the descriptor that @m is mapped from, -1 if from none. 0, or -errno after it has said why. */
+int restart_mapped_get(struct restart_mapped *l, const struct image_mapping *m, int *ret);
+
 /* ---- restart_plan.c ---- */
 /* In the process itself: opens its files, writes its plan, becomes the restorer. Returns only on failure, which it has said. */
 void restart_exec(const struct restart *r, const struct restart_process *p);

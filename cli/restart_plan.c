@@ -24,6 +24,7 @@
 struct building {
 	const struct restart *restart;
 	const struct restart_process *process;
+	struct restart_mapped mapped;
 	struct plan_mapping *mappings;
 	size_t mapping_count;
 	struct plan_segment *segments;
@@ -38,47 +39,6 @@ struct building {
 	size_t terminal_count;
 	uint32_t own_fd; /* the restorer's file, where it is loaded as a library; else UINT32_MAX */
 };
-
-/* A descriptor that lives over exec, or -errno after it has said why. */
-static int open_mapped(const struct building *b, const struct image_mapping *m)
-{
-	const char *path = image_mapping_path(b->process->image, m);
-	int fd = -1;
-
-	if (m->kind == IMAGE_MAPPING_SHARED_FILE)
-		fd = m->prot & PROT_WRITE ? raw_open_again(path, O_RDWR) : raw_open(path, O_RDWR, 0);
-	if (fd < 0)
-		fd = raw_open(path, O_RDONLY, 0);
-	if (fd < 0) {
-		errno = -fd;
-		warn("process %u: mapped file %s", b->process->info->pid, path);
-	}
-	return fd;
-}
-
-/* Mappings of one file stand together as a rule: the one before is looked at only. */
-static int mapping_fd(const struct building *b, const struct image_mapping *m, size_t index)
-{
-	const struct image_mapping *before = m - 1;
-
-	switch (m->kind) {
-	case IMAGE_MAPPING_SHARED_ANON: {
-		int fd = dup(restart_shared_find(b->restart, m)->fd);
-
-		if (fd < 0)
-			warn("process %u: shared memory", b->process->info->pid);
-		return fd < 0 ? -errno : fd;
-	}
-	case IMAGE_MAPPING_FILE:
-	case IMAGE_MAPPING_SHARED_FILE:
-		if (index && before->kind == m->kind && before->dev == m->dev && before->ino == m->ino && (before->prot & PROT_WRITE || !(m->prot & PROT_WRITE)) &&
-		    !strcmp(image_mapping_path(b->process->image, before), image_mapping_path(b->process->image, m)))
-			return b->mappings[index - 1].fd;
-		return open_mapped(b, m);
-	default:
-		return -1;
-	}
-}
 
 static uint32_t mapping_flags(const struct image_mapping *m, uint32_t kind)
 {
@@ -108,14 +68,14 @@ static int add_mappings(struct building *b)
 	const struct image_mapping *m = image_get_mappings(b->process->image, &n);
 
 	b->mappings = calloc(n + 1 + ARRAY_SIZE(b->vdso.areas), sizeof(*b->mappings));
-	if (!b->mappings)
+	if (!b->mappings || restart_mapped_begin(&b->mapped, b->restart, b->process, n) < 0)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		uint32_t kind = b->foreign && m[i].kind == IMAGE_MAPPING_VDSO ? (uint32_t)IMAGE_MAPPING_ANON : m[i].kind;
-		int fd = mapping_fd(b, &m[i], i);
+		int fd, r = restart_mapped_get(&b->mapped, &m[i], &fd);
 
-		if (fd < -1)
-			return fd;
+		if (r < 0)
+			return r;
 		b->mappings[b->mapping_count++] = (struct plan_mapping){
 			.start = m[i].start,
 			.end = m[i].end,

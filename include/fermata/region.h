@@ -19,6 +19,7 @@ struct fermata_thread_state {
 	uint32_t pending;      /* a stop was asked for meanwhile: its slot + 1 */
 	uint32_t epoch;	       /* and its epoch */
 	uint32_t device_depth; /* inside the device's library */
+	uint32_t cuts;	       /* stops that may have ended a call under way before its end (agent/whole.h) */
 };
 extern __thread struct fermata_thread_state fermata_thread __attribute__((tls_model("initial-exec")));
 

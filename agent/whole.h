@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Calls that move all that is asked for unless a signal comes meanwhile: ours must not be seen by a smaller number (wrap_whole.c). */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include "base/macro.h"
+#include "fermata/region.h"
+
+/* To be noted before the call. */
+static inline uint32_t whole_begin(void)
+{
+	return fermata_thread.cuts;
+}
+
+/* The call has moved a part, and this may be because of us. */
+static inline bool whole_is_cut(ssize_t moved, size_t n, uint32_t begun)
+{
+	return unlikely(moved > 0 && (size_t)moved < n) && fermata_thread.cuts != begun;
+}
+
+/* libc's, of _FORTIFY_SOURCE: @room is what there is at @to, and __chk_fail() ends a program that would overrun it. */
+extern void __chk_fail(void) __attribute__((noreturn));
+extern ssize_t __read_chk(int fd, void *to, size_t n, size_t room);
+extern ssize_t __recv_chk(int fd, void *to, size_t n, size_t room, int flags);
+extern ssize_t __recvfrom_chk(int fd, void *to, size_t n, size_t room, int flags, struct sockaddr *from, socklen_t *length);
+
+ssize_t whole_write(int fd, const void *data, size_t n, ssize_t moved); /* the rest: what has been moved in all */
