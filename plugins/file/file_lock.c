@@ -101,22 +101,35 @@ static int take(const struct fermata_desc *d, const char *line)
 	return add(&l);
 }
 
-int file_lock_note(const struct fermata_desc *d)
+static int take_all(const struct fermata_desc *d, const char *text)
 {
-	char text[16384], proc[48];
-	const char *at = text;
-	long n;
 	int r = 0;
 
-	fm_format(proc, sizeof(proc), "/proc/thread-self/fdinfo/%d", d->fd);
-	n = raw_read_file(proc, text, sizeof(text));
-	if (n < 0)
-		return fermata_fail((int)n, n == -EFBIG ? "fd %d (%s) holds too many locks (errno %ld): unlock some before the checkpoint" :
-						       "what fd %d (%s) holds cannot be read (errno %ld)", d->fd, d->link, -n);
-	while (!r && (at = strstr(at, "\nlock:"))) {
-		at += 6;
-		r = take(d, at);
+	while (!r && (text = strstr(text, "\nlock:"))) {
+		text += 6;
+		r = take(d, text);
 	}
+	return r;
+}
+
+/* Of many locks the text is long: its size is found by trying. */
+int file_lock_note(const struct fermata_desc *d)
+{
+	char few[16384], proc[48], *text = few;
+	long n;
+	int r;
+
+	fm_format(proc, sizeof(proc), "/proc/thread-self/fdinfo/%d", d->fd);
+	n = raw_read_file(proc, few, sizeof(few));
+	for (size_t size = 2 * sizeof(few); n == -EFBIG; size *= 2) {
+		if (text != few)
+			fermata_free(text);
+		text = fermata_alloc(size);
+		n = text ? raw_read_file(proc, text, size) : -ENOMEM;
+	}
+	r = n < 0 ? fermata_fail((int)n, "what fd %d (%s) holds cannot be read (errno %ld)", d->fd, d->link, -n) : take_all(d, text);
+	if (text != few)
+		fermata_free(text);
 	return r;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * File locks of the three kinds, seen from another process that may not have them; one that is handed to and fro between two processes, each of
- * which waits for it. A child tries the locks of its parent through descriptions of its own; so it does with a file whose name is gone, and one that never had any.
+ * which waits for it. A child tries the locks of its parent through descriptions of its own; so it does with a file whose name is gone, and one that never had any; and with thousands
+ * of locks of one file.
  */
 #include "feature.h"
 
@@ -73,8 +74,28 @@ static void try_nameless(pid_t parent)
 	}
 }
 
+enum { MANY = 3000 }; /* locks of one file: every other byte */
+
+static void lock_many(void)
+{
+	int fd = open_it("many");
+
+	for (int i = 0; i < MANY; i++)
+		CHECK(lock(fd, F_SETLK, i % 3 ? F_WRLCK : F_RDLCK, 2 * i, 1) == 0);
+}
+
+static void try_many(int fd, pid_t parent, int i)
+{
+	struct flock f = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 2 * i, .l_len = 1 };
+
+	CHECK(fcntl(fd, F_GETLK, &f) == 0 && f.l_type == (i % 3 ? F_WRLCK : F_RDLCK) && f.l_pid == parent);
+	f = (struct flock){ .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 2 * i + 1, .l_len = 1 };
+	CHECK(fcntl(fd, F_GETLK, &f) == 0 && f.l_type == F_UNLCK);
+}
+
 static void child_main(pid_t parent)
 {
+	int many = open_it("many"), tried = 0;
 	int posix = open_it("posix"), ofd = open_it("ofd"), whole = open_it("whole"), shared = open_it("shared");
 
 	do { /* once at least, however few steps there are */
@@ -87,6 +108,8 @@ static void child_main(pid_t parent)
 		refused(flock(whole, LOCK_SH | LOCK_NB));
 		refused(flock(shared, LOCK_EX | LOCK_NB));
 		try_nameless(parent);
+		try_many(many, parent, tried++ * 7 % MANY);
+		try_many(many, parent, MANY - 1);
 		turn(1, posix);
 	} while (!feature_finished());
 	_exit(0);
@@ -103,6 +126,7 @@ int main(void)
 	CHECK(lock(ofd, F_OFD_SETLK, F_WRLCK, 0, 0) == 0);
 	CHECK(flock(whole, LOCK_EX) == 0 && flock(shared, LOCK_SH) == 0);
 	lock_nameless();
+	lock_many();
 	CHECK((child = fork()) >= 0);
 	if (child == 0) {
 		CHECK(close(ofd) == 0 && close(whole) == 0 && close(shared) == 0 && close(nameless[0]) == 0 && close(nameless[1]) == 0);
