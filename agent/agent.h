@@ -60,6 +60,7 @@ struct agent {
 	bool with_relay;      /* we end with our host's relay, which has not said that it goes */
 	struct image_restart restart; /* written by the restorer; size 0 but during a restart */
 	bool capsule;	      /* restarted in namespaces of its own */
+	bool rearranges;      /* memory that it shares, by remap_file_pages: wrap_map.c */
 	bool own_credentials; /* of each thread, or some, since they have given up rights in this life: rights.c */
 };
 extern struct agent agent;

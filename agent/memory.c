@@ -80,6 +80,15 @@ int fermata_ask_mapped(const struct stat *st)
 	return fermata_ask(&key, sizeof(key));
 }
 
+/* What it has without a name, it may have more of than it shows. */
+static int check_rearranged(const struct maps *m, const struct image_mapping *v)
+{
+	if (likely(!agent.rearranges) || v->kind != IMAGE_MAPPING_SHARED_ANON || v->flags & IMAGE_MAPPING_NAMED)
+		return 0;
+	return fermata_fail(-EOPNOTSUPP, "process %u has rearranged memory that it shares (remap_file_pages), of which a part may be mapped by nobody now: mapping %lx-%lx of %s; let the program map the parts anew (mmap)",
+			    agent.pid, (unsigned long)v->start, (unsigned long)v->end, maps_path(m, v));
+}
+
 int memory_publish_shared(void)
 {
 	struct maps m;
@@ -94,6 +103,7 @@ int memory_publish_shared(void)
 		struct key key = key_of(v);
 
 		r = content_note_mapping(&m, v);
+		r = r ? r : check_rearranged(&m, v);
 		if (r || v->kind != IMAGE_MAPPING_SHARED_ANON)
 			continue;
 		r = fermata_publish(&key, sizeof(key), &w, sizeof(w));

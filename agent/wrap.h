@@ -113,6 +113,7 @@
 	X(void *, mmap, (void *, size_t, int, int, int, off_t))                                                    \
 	X(void *, mmap64, (void *, size_t, int, int, int, off64_t))                                                \
 	X(int, munmap, (void *, size_t))                                                                           \
+	X(int, remap_file_pages, (void *, size_t, int, size_t, int))                                               \
 	X(int, madvise, (void *, size_t, int))                                                                     \
 	/* what the kernel does not tell of a timer (wrap_timer.c) */                                              \
 	X(int, timer_create, (clockid_t, struct sigevent *, timer_t *))                                            \

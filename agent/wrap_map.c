@@ -71,6 +71,14 @@ EXPORT int munmap(void *at, size_t len)
 	return r;
 }
 
+/* Pages of an object without a name that no window shows any more can be had back by this call alone, and not be read by us. */
+EXPORT int remap_file_pages(void *at, size_t len, int prot, size_t page, int flags)
+{
+	WRAP_READY(remap_file_pages);
+	agent.rearranges = true;
+	return real.remap_file_pages(at, len, prot, page, flags);
+}
+
 EXPORT int madvise(void *at, size_t len, int advice)
 {
 	WRAP_READY(madvise);

@@ -144,13 +144,25 @@ static int make_no_threads(void)
 	return open("/dev/null", O_RDONLY);
 }
 
+/* The second half of what it shares shows the first one. */
+static int make_rearranged(void)
+{
+	char *at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(at != MAP_FAILED);
+	given(remap_file_pages(at + 4096, 4096, 0, 0, 0), "rearranged");
+	what = "has rearranged memory that it shares";
+	kind = "null";
+	return open("/dev/null", O_RDONLY);
+}
+
 static const struct {
 	const char *name;
 	int (*make)(void);
 } objects[] = {
 	{ "io_uring", make_ring }, { "userfaultfd", make_userfault }, { "perf", make_counter }, { "fanotify", make_fanotify },
 	{ "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed }, { "aio", make_context }, { "secret", make_secret }, { "segment", make_segment }, { "zerocopy", make_zerocopy },
-	{ "no_threads", make_no_threads },
+	{ "no_threads", make_no_threads }, { "rearranged", make_rearranged },
 };
 
 int main(int argc, char **argv)
