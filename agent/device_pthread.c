@@ -24,9 +24,9 @@
 #include "agent/device.h"
 #include "agent/libc.h"
 #include "agent/wrap.h"
+#include "base/thread.h"
 
 #define STACK_DEFAULT (1u << 20)
-#define TLS (64u << 10)
 #define TCB FM_PAGE_SIZE
 #define FLAGS (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS | CLONE_CHILD_SETTID | \
 	       CLONE_CHILD_CLEARTID)
@@ -91,7 +91,7 @@ static void list_put(struct block *b)
 
 static struct block *block_make(size_t stack)
 {
-	size_t size = FM_PAGE_SIZE + ALIGN_UP(stack, (size_t)FM_PAGE_SIZE) + TLS + TCB;
+	size_t size = FM_PAGE_SIZE + ALIGN_UP(stack, (size_t)FM_PAGE_SIZE) + raw_thread_local_size() + TCB;
 	struct block *b;
 	char *p;
 
@@ -125,7 +125,7 @@ static int block_run(struct block *b)
 	thread_tcb_fill(tcb);
 	b->tid = 1; /* until the kernel says */
 	list_put(b);
-	if (device_thread_make(thread_main, tcb - TLS, FLAGS, b, NULL, tcb, (int *)&b->tid) >= 0)
+	if (device_thread_make(thread_main, tcb - raw_thread_local_size(), FLAGS, b, NULL, tcb, (int *)&b->tid) >= 0)
 		return 0;
 	list_take((pthread_t)tcb);
 	return EAGAIN;

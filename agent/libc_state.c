@@ -66,7 +66,6 @@ extern char __libc_single_threaded __attribute__((weak)); /* glibc 2.32 */
 /* Of the dynamic linker and of libc; not in any header. */
 static struct {
 	void *(*tls_init)(void *tcb, bool first);
-	void (*tls_size)(size_t *size, size_t *align);
 	void (*list_lock)(void), (*list_unlock)(void);
 	int (*mutex_lock)(pthread_mutex_t *), (*mutex_unlock)(pthread_mutex_t *); /* for the linker's own */
 } private;
@@ -92,20 +91,15 @@ void libc_resolve(void)
 static bool resolve_private(void)
 {
 	const uint32_t *size = dlsym(RTLD_NEXT, "_thread_db_sizeof_pthread");
-	size_t tls = 0, align = 0;
 
 #define LOOK_UP(member, name) private.member = (__typeof__(private.member))dlsym(RTLD_NEXT, name)
 	LOOK_UP(tls_init, "_dl_allocate_tls_init");
-	LOOK_UP(tls_size, "_dl_get_tls_static_info");
 	LOOK_UP(list_lock, "_IO_list_lock");
 	LOOK_UP(list_unlock, "_IO_list_unlock");
 	LOOK_UP(mutex_lock, "pthread_mutex_lock");
 	LOOK_UP(mutex_unlock, "pthread_mutex_unlock");
 #undef LOOK_UP
-	if (!private.tls_init || !private.tls_size || !private.list_lock || !private.list_unlock || !tid_place || !size || *size > FM_PAGE_SIZE)
-		return false;
-	private.tls_size(&tls, &align);
-	return tls && tls <= THREAD_TLS;
+	return private.tls_init && private.list_lock && private.list_unlock && tid_place && size && *size <= FM_PAGE_SIZE;
 }
 
 /* The mutex at @at is a recursive one; if @held, ours. (On x86-64: lock, count, owner, users, kind.) */
@@ -176,7 +170,7 @@ void libc_thread_number(char *tcb)
 	uselocale(LC_GLOBAL_LOCALE);
 }
 
-/* Takes the dynamic linker's lock of thread-local memory, for a moment. */
+/* Takes the dynamic linker's lock of thread-local memory, for a moment. The block has room for all of it (raw_thread_local_size). */
 static void fill(const struct thread_block *b)
 {
 	char *tcb = thread_block_tcb(b);
@@ -243,10 +237,10 @@ static void take_streams(void *arg)
 	private.list_unlock();
 }
 
-/* One after the other, as long as it is not given up. */
+/* One after the other, as long as it is not given up. The thread-local memory comes before the objects: dl_iterate_phdr looks up the program's own, if it has any. */
 static void take_the_others(void *arg)
 {
-	static void (*const takes[])(void *) = { take_loading, take_objects, take_local_memory, take_streams };
+	static void (*const takes[])(void *) = { take_loading, take_local_memory, take_objects, take_streams };
 
 	for (size_t i = 0; i < ARRAY_SIZE(takes) && atomic_load(&libc.go) == PROBE_GOES; i++)
 		takes[i](arg);

@@ -28,15 +28,19 @@
 #define THREAD_STACK (1u << 20)
 #define THREAD_TCB FM_PAGE_SIZE
 #define FDS_MAX 65536u
-#define THREAD_SIZE (FM_PAGE_SIZE + THREAD_STACK + THREAD_TLS + THREAD_TCB + THREAD_DTV)
 
 static struct thread_block watch, checkpoint;
 static char inherited[16]; /* the name that the watch thread had from who has made it */
 static _Atomic uint32_t apart; /* the watch thread has its own table */
 
+static size_t block_size(void)
+{
+	return FM_PAGE_SIZE + THREAD_STACK + raw_thread_local_size() + THREAD_TCB + THREAD_DTV;
+}
+
 char *thread_block_dtv(const struct thread_block *b)
 {
-	return b->start + THREAD_SIZE - THREAD_DTV;
+	return b->start + block_size() - THREAD_DTV;
 }
 
 char *thread_block_tcb(const struct thread_block *b)
@@ -60,9 +64,9 @@ void thread_tcb_fill(char *tcb)
 int thread_block_prepare(struct thread_block *b)
 {
 	if (b->start) {
-		RAW3(SYS_madvise, b->start + FM_PAGE_SIZE, THREAD_SIZE - FM_PAGE_SIZE, 4 /* MADV_DONTNEED */);
+		RAW3(SYS_madvise, b->start + FM_PAGE_SIZE, block_size() - FM_PAGE_SIZE, 4 /* MADV_DONTNEED */);
 	} else {
-		char *p = raw_mmap(NULL, THREAD_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		char *p = raw_mmap(NULL, block_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		if (raw_is_error(p))
 			return (int)(long)p;

@@ -14,7 +14,6 @@ struct thread_block {
 	struct raw_thread thread;
 };
 
-#define THREAD_TLS (64u << 10)
 #define THREAD_DTV (64u << 10)
 
 /* Zeroed also where a thread of this process, or of the parent that we were forked from, has stood there before. 0 or -errno. */

@@ -25,3 +25,5 @@ int raw_thread_spawn(struct raw_thread *t, void (*fn)(void *), void *arg, void *
 int raw_thread_spawn_apart(struct raw_thread *t, void *tls, bool own_files, void (*fn)(void *), void *arg, void *stack,
 			   size_t stack_size);
 void raw_thread_join(struct raw_thread *t);
+/* Bytes, in whole pages, that are to be zero below the thread pointer (@tls) of a thread that calls libc or libraries. */
+size_t raw_thread_local_size(void);

@@ -14,7 +14,6 @@
 #include "softrdma/net.h"
 
 #define STACK (128u << 10)
-#define TLS (64u << 10)
 
 /* The canary and the guard are the caller's: compiled code reads them there. */
 static void *tcb_make(char *at)
@@ -68,17 +67,22 @@ static int spawn(struct raw_thread *t, struct start *start, void *tcb, char *sta
 }
 #endif
 
+static size_t block_size(void)
+{
+	return STACK + raw_thread_local_size() + FM_PAGE_SIZE;
+}
+
 int net_thread_spawn(struct raw_thread *t, char **ret_stack, void (*fn)(void *), void *arg)
 {
-	char *stack = sr_memory.map(NULL, STACK + TLS + FM_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *stack = sr_memory.map(NULL, block_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int err;
 
 	if (stack == MAP_FAILED)
 		return -ENOMEM;
 	*(struct start *)stack = (struct start){ fn, arg };
-	err = spawn(t, (struct start *)stack, tcb_make(stack + STACK + TLS), stack + STACK);
+	err = spawn(t, (struct start *)stack, tcb_make(stack + block_size() - FM_PAGE_SIZE), stack + STACK);
 	if (err)
-		sr_memory.unmap(stack, STACK + TLS + FM_PAGE_SIZE);
+		sr_memory.unmap(stack, block_size());
 	else
 		*ret_stack = stack;
 	return err;
@@ -87,5 +91,5 @@ int net_thread_spawn(struct raw_thread *t, char **ret_stack, void (*fn)(void *),
 void net_thread_join(struct raw_thread *t, char *stack)
 {
 	raw_thread_join(t);
-	sr_memory.unmap(stack, STACK + TLS + FM_PAGE_SIZE);
+	sr_memory.unmap(stack, block_size());
 }

@@ -25,6 +25,7 @@ static struct world *(*world)(void);
 static int (*make_threads_that_end)(void);
 static volatile int taken, taken_by;
 static int under_fermata;
+static __thread unsigned char own[1 << 20]; /* lies between a thread's pointer and libc's errno, in the device's threads as well */
 
 static void handler(int sig)
 {
@@ -72,7 +73,12 @@ static void threads_work(void)
 	struct world *w = world();
 	uint32_t bare = atomic_load(&w->bare), other = atomic_load(&w->pthread);
 	uint64_t until = feature_now(CLOCK_MONOTONIC) + LIMIT_NS;
+	const unsigned char was = own[0];
 
+	for (size_t i = 0; i < sizeof(own); i += 4001) {
+		CHECK(own[i] == was);
+		own[i]++;
+	}
 	while (world() == w && (atomic_load(&w->bare) == bare || atomic_load(&w->pthread) == other)) {
 		CHECK(feature_now(CLOCK_MONOTONIC) < until);
 		sched_yield();

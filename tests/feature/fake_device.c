@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define STACK (64u << 10)
-#define TLS (64u << 10)
+#define TLS (2u << 20) /* the program has a megabyte: device_threads.c */
 #define PAGE 4096u
 #define FLAGS (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS | \
 	       CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)

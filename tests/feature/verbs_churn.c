@@ -24,6 +24,7 @@ struct worker {
 };
 
 static struct worker workers[THREADS];
+static __thread unsigned long rounds[1 << 10]; /* a program's thread-local memory, which the agent's threads have none of: libc looks for it there (agent/libc_state.c) */
 static struct ibv_device *device;
 
 static void device_memory_stays(struct worker *w)
@@ -170,12 +171,18 @@ static void round_of(struct worker *w)
 	w->seed = w->seed * 1664525u + 1013904223u;
 	kinds[(w->seed >> 16) % 7](w);
 	device_memory_stays(w);
+	rounds[w->seed % (1 << 10)]++;
 }
 
 static void *work(void *w)
 {
-	while (!feature_finished())
+	unsigned long made = 0;
+
+	for (; !feature_finished(); made++)
 		round_of(w);
+	for (size_t i = 0; i < 1 << 10; i++)
+		made -= rounds[i];
+	CHECK(!made);
 	return NULL;
 }
 
