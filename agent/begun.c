@@ -11,10 +11,14 @@
  *
  * And of users and groups, which only root may give back, and which a program of root's has as a rule given up for good.
  *
+ * And a program with the run-time library of a sanitizer in it would be ended by it: that stands in for libc's memcpy and its kin in our threads, too, and takes what an image is
+ * written from for an error of the program's.
+ *
  * Owns what was begun with, and the notes.
  */
 #include "base/begun.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -22,9 +26,29 @@
 
 static struct begun begun;
 static _Atomic uint32_t own_filters;
+static const char *sanitizer; /* NULL: none is in it */
+
+static const void *object_of(const char *symbol)
+{
+	Dl_info info;
+	void *at = dlsym(RTLD_DEFAULT, symbol);
+
+	return at && dladdr(at, &info) ? info.dli_fbase : NULL;
+}
+
+/* Those that stand in for memcpy do for __tls_get_addr, too, which is the dynamic linker's; linked into a program they may have no name of their own to be found. */
+static void find_sanitizer(void)
+{
+	const void *copies = object_of("memcpy");
+
+	if (!copies || object_of("__tls_get_addr") != copies)
+		return;
+	sanitizer = dlsym(RTLD_DEFAULT, "__tsan_init") ? "ThreadSanitizer" : dlsym(RTLD_DEFAULT, "__msan_init") ? "MemorySanitizer" : "AddressSanitizer or one of its kin";
+}
 
 void begun_init(void)
 {
+	find_sanitizer();
 	if (begun_take(getenv("FERMATA_BEGUN"), agent.where, &begun)) {
 		begun_note(&begun);
 		begun.time_s = 0; /* not known: nothing is older */
@@ -90,6 +114,8 @@ int begun_refuse(void)
 	uint64_t unseen = __atomic_load_n(&begun.unseen, __ATOMIC_RELAXED);
 	char status[48], process[32] = "/proc/thread-self"; /* has those of its beginning: all that is left to be seen where the first thread has ended */
 
+	if (sanitizer)
+		return fermata_fail(-EOPNOTSUPP, "process %u has %s in it, which would end it for what a checkpoint does: build the program without (-fsanitize)", agent.pid, sanitizer);
 	if (!stop_is_zombie((int)agent.pid))
 		fm_format(process, sizeof(process), "/proc/%u", agent.pid);
 	if (own_filters || begun_filters("/proc/self/status") > begun.filters)

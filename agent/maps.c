@@ -167,7 +167,7 @@ static int classify(const struct line *l, struct image_mapping *v)
 		return 0;
 	}
 	v->kind = l->shared ? IMAGE_MAPPING_SHARED_FILE : IMAGE_MAPPING_FILE;
-	if (stat(l->path, &st))
+	if (RAW4(SYS_newfstatat, AT_FDCWD, l->path, &st, 0))
 		return refuse(l, "cannot be held: its file is not there any more");
 	if (!S_ISREG(st.st_mode))
 		return refuse(l, "is a mapping of a device, which is not supported");

@@ -65,7 +65,7 @@ bool object_is_memory(const char *path, uint64_t dev, uint32_t *ret_page_shift)
 		return false;
 	memcpy(dir, path, n);
 	strcpy(dir + n, n ? "" : "/");
-	return stat(dir, &st) == 0 && device_of(&st) == dev && object_in_memory(dir, ret_page_shift); /* not what was mounted there later */
+	return RAW4(SYS_newfstatat, AT_FDCWD, dir, &st, 0) == 0 && device_of(&st) == dev && object_in_memory(dir, ret_page_shift); /* not what was mounted there later */
 }
 
 bool object_is_anonymous_huge(const char *path)
@@ -90,5 +90,5 @@ bool object_other_name(const char *path, uint64_t dev, uint64_t ino, char *buf, 
 		return false;
 	memcpy(buf, path, n);
 	buf[n] = 0;
-	return !stat(buf, &st) && device_of(&st) == dev && other_name(path, is_object, &id, buf, size); /* most that looks deleted is on no file system of a directory's */
+	return !RAW4(SYS_newfstatat, AT_FDCWD, buf, &st, 0) && device_of(&st) == dev && other_name(path, is_object, &id, buf, size); /* most that looks deleted is on no file system of a directory's */
 }

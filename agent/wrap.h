@@ -86,6 +86,14 @@
 	X(int, fstatat, (int, const char *, struct stat *, int))                                                   \
 	X(int, fstatat64, (int, const char *, struct stat64 *, int))                                               \
 	X(int, statx, (int, const char *, int, unsigned int, struct statx *))                                      \
+	X(int, __fxstat, (int, int, struct stat *))                                                                \
+	X(int, __fxstat64, (int, int, struct stat64 *))                                                            \
+	X(int, __xstat, (int, const char *, struct stat *))                                                        \
+	X(int, __xstat64, (int, const char *, struct stat64 *))                                                    \
+	X(int, __lxstat, (int, const char *, struct stat *))                                                       \
+	X(int, __lxstat64, (int, const char *, struct stat64 *))                                                   \
+	X(int, __fxstatat, (int, int, const char *, struct stat *, int))                                           \
+	X(int, __fxstatat64, (int, int, const char *, struct stat64 *, int))                                       \
 	X(int, access, (const char *, int))                                                                        \
 	X(int, close, (int))                                                                                       \
 	X(int, close_range, (unsigned int, unsigned int, int))                                                     \

@@ -103,23 +103,22 @@ EXPORT int statx(int dir, const char *path, int flags, unsigned int mask, struct
 	return 0;
 }
 
-/* What programs call that were linked with a libc of before 2.33; @version says which struct, of which x86-64 has one. */
-#define OLD_STAT(name, params, call)        \
-	int name params;                    \
-	EXPORT int name params              \
-	{                                   \
-		(void)version;              \
-		return call;                \
-	}
+/*
+ * What programs call that were linked with a libc of before 2.33; @version says which struct, of which x86-64 has one. Each goes on to the next of its own name: libraries that stand in for
+ * both kinds call one from the other (libfakeroot).
+ */
+#define OLD_STAT(name, params, args, behind) \
+	int name params;                     \
+	STAT_WRAPPER(name, params, args, behind)
 
-OLD_STAT(__fxstat, (int version, int fd, struct stat *st), fstat(fd, st))
-OLD_STAT(__fxstat64, (int version, int fd, struct stat64 *st), fstat64(fd, st))
-OLD_STAT(__xstat, (int version, const char *path, struct stat *st), stat(path, st))
-OLD_STAT(__xstat64, (int version, const char *path, struct stat64 *st), stat64(path, st))
-OLD_STAT(__lxstat, (int version, const char *path, struct stat *st), lstat(path, st))
-OLD_STAT(__lxstat64, (int version, const char *path, struct stat64 *st), lstat64(path, st))
-OLD_STAT(__fxstatat, (int version, int dir, const char *path, struct stat *st, int flags), fstatat(dir, path, st, flags))
-OLD_STAT(__fxstatat64, (int version, int dir, const char *path, struct stat64 *st, int flags), fstatat64(dir, path, st, flags))
+OLD_STAT(__fxstat, (int version, int fd, struct stat *st), (version, fd, st), DEVICE_FILE)
+OLD_STAT(__fxstat64, (int version, int fd, struct stat64 *st), (version, fd, st), DEVICE_FILE)
+OLD_STAT(__xstat, (int version, const char *path, struct stat *st), (version, path, st), DEVICE_PATH)
+OLD_STAT(__xstat64, (int version, const char *path, struct stat64 *st), (version, path, st), DEVICE_PATH)
+OLD_STAT(__lxstat, (int version, const char *path, struct stat *st), (version, path, st), )
+OLD_STAT(__lxstat64, (int version, const char *path, struct stat64 *st), (version, path, st), )
+OLD_STAT(__fxstatat, (int version, int dir, const char *path, struct stat *st, int flags), (version, dir, path, st, flags), )
+OLD_STAT(__fxstatat64, (int version, int dir, const char *path, struct stat64 *st, int flags), (version, dir, path, st, flags), )
 
 /* Nobody is kept from a device; there is nothing to be executed. */
 EXPORT int access(const char *path, int mode)

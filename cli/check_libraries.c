@@ -31,6 +31,8 @@ static const struct use {
 	{ "keyctl_*", "keyring", "a checkpoint is refused, and names it, once the program has keys of its own, or another session keyring, or has put keys into its session's", "keep keys elsewhere", true },
 	{ "add_key", "keyring", "a checkpoint is refused, and names it, once the program has keys of its own, or has put keys into its session's", "keep keys elsewhere", true },
 	{ "dlmopen", "dlmopen", "fermata does not see the calls of what is loaded so: its RDMA devices and threads are not held", NULL, false },
+	{ "__asan_init", "AddressSanitizer", "a checkpoint is refused, and names it", "build it without, or with -fsanitize=undefined alone", false },
+	{ "__tsan_init", "ThreadSanitizer", "a checkpoint is refused, and names it", "build it without", false },
 	{ "mlx5dv_*", "direct verbs of mlx5", "they are told that the device is not theirs: plain verbs have to do", NULL, false },
 	{ "mlx4dv_*", "direct verbs of mlx4", "they are told that the device is not theirs: plain verbs have to do", NULL, false },
 	{ "efadv_*", "direct verbs of EFA", "they are told that the device is not theirs: plain verbs have to do", NULL, false },
