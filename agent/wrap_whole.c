@@ -6,7 +6,7 @@
  *
  * call_continue counts the stops of a thread (fermata_thread.cuts), but not one after which a handler of the program's is due: that ends the call as it would without us. What
  * else may make a call short (no room on the disk, a socket that does not block, the end) does so again: nothing more is moved, and the answer is the part. It has moved something, so
- * the error of the second call is not the program's: errno stays.
+ * the error of the second call is not the program's: errno stays, and a send whose other end has gone has its SIGPIPE from the program's next one.
  *
  * A number that is smaller for other reasons as well is the program's to expect, and stays: of read from anything but memory devices and files, of splice.
  */
@@ -96,7 +96,7 @@ EXPORT ssize_t send(int fd, const void *data, size_t n, int flags)
 	WRAP_READY(send);
 	r = real.send(fd, data, n, flags);
 	if (whole_is_cut(r, n, begun))
-		REST(n, r, real.send(fd, (const char *)data + r, left, flags));
+		REST(n, r, real.send(fd, (const char *)data + r, left, flags | MSG_NOSIGNAL));
 	return r;
 }
 
@@ -108,7 +108,7 @@ EXPORT ssize_t sendto(int fd, const void *data, size_t n, int flags, const struc
 	WRAP_READY(sendto);
 	r = real.sendto(fd, data, n, flags, to, length);
 	if (whole_is_cut(r, n, begun))
-		REST(n, r, real.sendto(fd, (const char *)data + r, left, flags, to, length));
+		REST(n, r, real.sendto(fd, (const char *)data + r, left, flags | MSG_NOSIGNAL, to, length));
 	return r;
 }
 
@@ -255,12 +255,12 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
 
 static ssize_t send_one(const struct parts *p, void *at, size_t n)
 {
-	return real.send(p->fd, at, n, p->flags);
+	return real.send(p->fd, at, n, p->flags | MSG_NOSIGNAL);
 }
 
 static ssize_t send_rest(const struct parts *p, const struct iovec *iov, size_t count)
 {
-	return real.sendmsg(p->fd, &(struct msghdr){ .msg_iov = (struct iovec *)iov, .msg_iovlen = count }, p->flags);
+	return real.sendmsg(p->fd, &(struct msghdr){ .msg_iov = (struct iovec *)iov, .msg_iovlen = count }, p->flags | MSG_NOSIGNAL);
 }
 
 /* What goes along has gone with the first part. */
