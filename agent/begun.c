@@ -109,14 +109,14 @@ static int refuse(const char *what)
 	return fermata_fail(-EOPNOTSUPP, "process %u has %s, which cannot be made again: a checkpoint can be taken before it sets one, or when it has ended", agent.pid, what);
 }
 
-int begun_refuse(void)
+static int refuse_confined(bool leader_gone)
 {
 	uint64_t unseen = __atomic_load_n(&begun.unseen, __ATOMIC_RELAXED);
 	char status[48], process[32] = "/proc/thread-self"; /* has those of its beginning: all that is left to be seen where the first thread has ended */
 
 	if (sanitizer)
 		return fermata_fail(-EOPNOTSUPP, "process %u has %s in it, which would end it for what a checkpoint does: build the program without (-fsanitize)", agent.pid, sanitizer);
-	if (!stop_is_zombie((int)agent.pid))
+	if (!leader_gone)
 		fm_format(process, sizeof(process), "/proc/%u", agent.pid);
 	if (own_filters || begun_filters("/proc/self/status") > begun.filters)
 		return refuse("a seccomp filter of its own");
@@ -136,4 +136,16 @@ int begun_refuse(void)
 	if (begun_rights(status) != begun.rights)
 		return refuse("a user or groups of its own (setuid, setgid, setgroups)");
 	return 0;
+}
+
+/* The first thread may end in between: then what is not to be read of it any more says nothing. */
+int begun_refuse(void)
+{
+	const bool gone = stop_is_zombie((int)agent.pid);
+	int r = refuse_confined(gone);
+
+	if (!r || gone || !stop_is_zombie((int)agent.pid))
+		return r;
+	agent.fail_text[0] = 0;
+	return refuse_confined(true);
 }
