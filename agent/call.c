@@ -307,12 +307,22 @@ static void begin_again(ucontext_t *f, const struct stop_thread *t)
 	}
 }
 
+/* The thread stands right behind a call that has done something: all that it was to do, or what it had done when we came (agent/whole.h). */
+static void note_cut(const ucontext_t *f)
+{
+	const greg_t *g = f->uc_mcontext.gregs;
+	const uint8_t *pc = (const uint8_t *)g[REG_RIP];
+
+	if (g[REG_RAX] > 0 && pc[-2] == 0x0f && pc[-1] == 0x05)
+		fermata_thread.cut = g[REG_RAX];
+}
+
 void call_continue(ucontext_t *f, const struct stop_thread *t, bool restarted)
 {
 	greg_t *g = f->uc_mcontext.gregs;
 
 	if (!handler_is_due(f, 0)) {
-		fermata_thread.cuts++;
+		note_cut(f);
 		begin_again(f, t);
 	}
 	if (restarted && connect_is_done(f, t)) {

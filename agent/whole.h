@@ -9,16 +9,16 @@
 #include "base/macro.h"
 #include "fermata/region.h"
 
-/* To be noted before the call. */
-static inline uint32_t whole_begin(void)
+/* To be called before the call. */
+static inline void whole_begin(void)
 {
-	return fermata_thread.cuts;
+	fermata_thread.cut = 0;
 }
 
-/* The call has moved a part, and this may be because of us. */
-static inline bool whole_is_cut(ssize_t moved, size_t n, uint32_t begun)
+/* We came at the end of the call, which has @moved that much: if this is less than all, it may be because of us. */
+static inline bool whole_is_cut(ssize_t moved)
 {
-	return unlikely(moved > 0 && (size_t)moved < n) && fermata_thread.cuts != begun;
+	return unlikely(moved > 0 && fermata_thread.cut == moved);
 }
 
 /* libc's, of _FORTIFY_SOURCE: @room is what there is at @to, and __chk_fail() ends a program that would overrun it. */

@@ -82,7 +82,6 @@ EXPORT int close(int fd)
 
 EXPORT ssize_t write(int fd, const void *data, size_t n)
 {
-	const uint32_t begun = whole_begin();
 	long r = FERMATA_NOT_MINE;
 
 	WRAP_READY(write);
@@ -92,8 +91,9 @@ EXPORT ssize_t write(int fd, const void *data, size_t n)
 		r = device_write(fd, data, n);
 	if (r != FERMATA_NOT_MINE)
 		return answer(r);
+	whole_begin();
 	r = real.write(fd, data, n);
-	return whole_is_cut(r, n, begun) ? whole_write(fd, data, n, r) : r;
+	return whole_is_cut(r) && (size_t)r < n ? whole_write(fd, data, n, r) : r;
 }
 
 EXPORT int dup2(int from, int to)

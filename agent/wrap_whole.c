@@ -4,7 +4,8 @@
  * SA_RESTART too: a program without handlers never sees that, and may well not look. Our signal is one. So whoever was stopped in such a call and has got less than it asked for goes on
  * with the rest here, and answers for both.
  *
- * call_continue counts the stops of a thread (fermata_thread.cuts), but not one after which a handler of the program's is due: that ends the call as it would without us. What
+ * Whether a stop came at a call's end its frame tells: it stands right behind the system call, with what that answers (fermata_thread.cut, of call_continue). Not so where a handler of
+ * the program's is due, or at work already: that ends the call as it would without us. What
  * else may make a call short (no room on the disk, a socket that does not block, the end) does so again: nothing more is moved, and the answer is the part. It has moved something, so
  * the error of the second call is not the program's: errno stays, and a send whose other end has gone has its SIGPIPE from the program's next one.
  *
@@ -28,17 +29,16 @@
 #define REST(n, moved, call)                                                          \
 	do {                                                                          \
 		const int saved = errno;                                              \
-		uint32_t begun;                                                       \
 		ssize_t more;                                                         \
                                                                                       \
 		do {                                                                  \
 			const size_t left = (size_t)(n) - (size_t)(moved);            \
                                                                                       \
-			begun = whole_begin();                                        \
+			whole_begin();                                                \
 			more = (call);                                                \
 			if (more > 0)                                                 \
 				(moved) += more;                                      \
-			if (!whole_is_cut(more, left, begun))                         \
+			if (!whole_is_cut(more) || (size_t)more == left)              \
 				break;                                                \
 		} while (1);                                                          \
 		errno = saved;                                                        \
@@ -71,12 +71,12 @@ ssize_t whole_write(int fd, const void *data, size_t n, ssize_t moved)
 
 EXPORT ssize_t read(int fd, void *to, size_t n)
 {
-	const uint32_t begun = whole_begin();
 	ssize_t r;
 
 	WRAP_READY(read);
+	whole_begin();
 	r = real.read(fd, to, n);
-	if (whole_is_cut(r, n, begun) && is_memory(fd))
+	if (whole_is_cut(r) && (size_t)r < n && is_memory(fd))
 		REST(n, r, real.read(fd, (char *)to + r, left));
 	return r;
 }
@@ -90,24 +90,24 @@ EXPORT ssize_t __read_chk(int fd, void *to, size_t n, size_t room)
 
 EXPORT ssize_t send(int fd, const void *data, size_t n, int flags)
 {
-	const uint32_t begun = whole_begin();
 	ssize_t r;
 
 	WRAP_READY(send);
+	whole_begin();
 	r = real.send(fd, data, n, flags);
-	if (whole_is_cut(r, n, begun))
+	if (whole_is_cut(r) && (size_t)r < n)
 		REST(n, r, real.send(fd, (const char *)data + r, left, flags | MSG_NOSIGNAL));
 	return r;
 }
 
 EXPORT ssize_t sendto(int fd, const void *data, size_t n, int flags, const struct sockaddr *to, socklen_t length)
 {
-	const uint32_t begun = whole_begin();
 	ssize_t r;
 
 	WRAP_READY(sendto);
+	whole_begin();
 	r = real.sendto(fd, data, n, flags, to, length);
-	if (whole_is_cut(r, n, begun))
+	if (whole_is_cut(r) && (size_t)r < n)
 		REST(n, r, real.sendto(fd, (const char *)data + r, left, flags | MSG_NOSIGNAL, to, length));
 	return r;
 }
@@ -119,12 +119,12 @@ static bool waits_for_all(int fd, int flags)
 
 EXPORT ssize_t recv(int fd, void *to, size_t n, int flags)
 {
-	const uint32_t begun = whole_begin();
 	ssize_t r;
 
 	WRAP_READY(recv);
+	whole_begin();
 	r = real.recv(fd, to, n, flags);
-	if (whole_is_cut(r, n, begun) && waits_for_all(fd, flags))
+	if (whole_is_cut(r) && (size_t)r < n && waits_for_all(fd, flags))
 		REST(n, r, real.recv(fd, (char *)to + r, left, flags));
 	return r;
 }
@@ -138,12 +138,12 @@ EXPORT ssize_t __recv_chk(int fd, void *to, size_t n, size_t room, int flags)
 
 EXPORT ssize_t recvfrom(int fd, void *to, size_t n, int flags, struct sockaddr *from, socklen_t *length)
 {
-	const uint32_t begun = whole_begin();
 	ssize_t r;
 
 	WRAP_READY(recvfrom);
+	whole_begin();
 	r = real.recvfrom(fd, to, n, flags, from, length);
-	if (whole_is_cut(r, n, begun) && waits_for_all(fd, flags))
+	if (whole_is_cut(r) && (size_t)r < n && waits_for_all(fd, flags))
 		REST(n, r, real.recv(fd, (char *)to + r, left, flags));
 	return r;
 }
@@ -157,12 +157,12 @@ EXPORT ssize_t __recvfrom_chk(int fd, void *to, size_t n, size_t room, int flags
 
 EXPORT ssize_t getrandom(void *to, size_t n, unsigned int flags)
 {
-	const uint32_t begun = whole_begin();
 	ssize_t r;
 
 	WRAP_READY(getrandom);
+	whole_begin();
 	r = real.getrandom(to, n, flags);
-	if (whole_is_cut(r, n, begun))
+	if (whole_is_cut(r) && (size_t)r < n)
 		REST(n, r, real.getrandom((char *)to + r, left, flags));
 	return r;
 }
@@ -170,12 +170,12 @@ EXPORT ssize_t getrandom(void *to, size_t n, unsigned int flags)
 #define SENDFILE(name, offset_type)                                                   \
 	EXPORT ssize_t name(int to, int from, offset_type *offset, size_t n)          \
 	{                                                                             \
-		const uint32_t begun = whole_begin();                                 \
 		ssize_t r;                                                            \
                                                                                       \
 		WRAP_READY(name);                                                     \
+		whole_begin();                                                        \
 		r = real.name(to, from, offset, n);                                   \
-		if (whole_is_cut(r, n, begun))                                        \
+		if (whole_is_cut(r) && (size_t)r < n)                                        \
 			REST(n, r, real.name(to, from, offset, left)); /* which the kernel has moved on */ \
 		return r;                                                             \
 	}
@@ -205,7 +205,6 @@ static ssize_t finish(const struct parts *p, const struct iovec *iov, size_t cou
 {
 	const int saved = errno;
 	size_t at = (size_t)moved; /* in the first of @iov */
-	uint32_t begun;
 	ssize_t more;
 	size_t left;
 
@@ -218,13 +217,13 @@ static ssize_t finish(const struct parts *p, const struct iovec *iov, size_t cou
 		if (!count)
 			break;
 		left = at ? iov->iov_len - at : length_of(iov, count);
-		begun = whole_begin();
+		whole_begin();
 		more = at ? p->one(p, (char *)iov->iov_base + at, left) : p->rest(p, iov, count);
 		if (more <= 0)
 			break;
 		moved += more;
 		at += (size_t)more;
-		if ((size_t)more < left && !whole_is_cut(more, left, begun))
+		if ((size_t)more < left && !whole_is_cut(more))
 			break;
 	}
 	errno = saved;
@@ -243,12 +242,12 @@ static ssize_t write_rest(const struct parts *p, const struct iovec *iov, size_t
 
 EXPORT ssize_t writev(int fd, const struct iovec *iov, int count)
 {
-	const uint32_t begun = whole_begin();
 	ssize_t r;
 
 	WRAP_READY(writev);
+	whole_begin();
 	r = real.writev(fd, iov, count);
-	if (unlikely(r > 0 && fermata_thread.cuts != begun))
+	if (whole_is_cut(r))
 		r = finish(&(struct parts){ fd, 0, write_one, write_rest }, iov, (size_t)count, r);
 	return r;
 }
@@ -266,12 +265,12 @@ static ssize_t send_rest(const struct parts *p, const struct iovec *iov, size_t 
 /* What goes along has gone with the first part. */
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	const uint32_t begun = whole_begin();
 	ssize_t r;
 
 	WRAP_READY(sendmsg);
+	whole_begin();
 	r = real.sendmsg(fd, m, flags);
-	if (unlikely(r > 0 && fermata_thread.cuts != begun) && is_stream(fd))
+	if (whole_is_cut(r) && is_stream(fd))
 		r = finish(&(struct parts){ fd, flags, send_one, send_rest }, m->msg_iov, m->msg_iovlen, r);
 	return r;
 }
@@ -289,12 +288,12 @@ static ssize_t recv_rest(const struct parts *p, const struct iovec *iov, size_t 
 /* Where something has come along the kernel ends the call by itself. */
 EXPORT ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
-	const uint32_t begun = whole_begin();
 	ssize_t r;
 
 	WRAP_READY(recvmsg);
+	whole_begin();
 	r = real.recvmsg(fd, m, flags);
-	if (unlikely(r > 0 && fermata_thread.cuts != begun) && !m->msg_controllen && waits_for_all(fd, flags))
+	if (whole_is_cut(r) && !m->msg_controllen && waits_for_all(fd, flags))
 		r = finish(&(struct parts){ fd, flags, recv_one, recv_rest }, m->msg_iov, m->msg_iovlen, r);
 	return r;
 }
@@ -306,7 +305,6 @@ static int finish_messages(int fd, struct mmsghdr *m, unsigned int n, int flags,
 	const struct parts p = { fd, flags, send_one, send_rest };
 	const bool stream = is_stream(fd);
 	const int saved = errno;
-	uint32_t begun;
 	int more;
 
 	for (;;) {
@@ -316,12 +314,12 @@ static int finish_messages(int fd, struct mmsghdr *m, unsigned int n, int flags,
 			last->msg_len = (unsigned int)finish(&p, last->msg_hdr.msg_iov, last->msg_hdr.msg_iovlen, last->msg_len);
 		if ((unsigned int)sent == n || (stream && last->msg_len < length_of(last->msg_hdr.msg_iov, last->msg_hdr.msg_iovlen)))
 			break;
-		begun = whole_begin();
+		whole_begin();
 		more = real.sendmmsg(fd, m + sent, n - (unsigned int)sent, flags);
 		if (more <= 0)
 			break;
 		sent += more;
-		if (fermata_thread.cuts == begun)
+		if (!whole_is_cut(more))
 			break;
 	}
 	errno = saved;
@@ -330,10 +328,10 @@ static int finish_messages(int fd, struct mmsghdr *m, unsigned int n, int flags,
 
 EXPORT int sendmmsg(int fd, struct mmsghdr *m, unsigned int n, int flags)
 {
-	const uint32_t begun = whole_begin();
 	int r;
 
 	WRAP_READY(sendmmsg);
+	whole_begin();
 	r = real.sendmmsg(fd, m, n, flags);
-	return unlikely(r > 0 && fermata_thread.cuts != begun) ? finish_messages(fd, m, n, flags, r) : r;
+	return whole_is_cut(r) ? finish_messages(fd, m, n, flags, r) : r;
 }

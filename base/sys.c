@@ -2,6 +2,7 @@
 /* Loops around raw system calls. Owns nothing; no state. */
 #include "base/sys.h"
 
+#include <sys/resource.h>
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -279,4 +280,14 @@ uint64_t raw_now_ns(void)
 
 	raw_clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void raw_descriptors_raise(void)
+{
+	uint64_t limit[2]; /* struct rlimit */
+
+	if (RAW4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, limit) < 0)
+		return;
+	limit[0] = limit[1];
+	RAW4(SYS_prlimit64, 0, RLIMIT_NOFILE, limit, NULL);
 }

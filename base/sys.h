@@ -118,6 +118,7 @@ void raw_make_parents(const char *path);
 long raw_read_file(const char *path, char *buf, size_t size);
 /* Where field @number (3 and on, proc_pid_stat(5)) begins in what was read of a /proc/PID/stat; NULL: it is not one. */
 char *raw_process_field(char *text, int number);
+void raw_descriptors_raise(void); /* the limit of how many there may be, as far as it goes */
 
 /* The number of a device, which sysfs has in file @path; 0: it has none. */
 dev_t raw_read_device(const char *path);

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "base/sys.h"
 #include "cli/cli.h"
 #include "cli/protect.h"
 #include "cli/restart.h"
@@ -38,17 +39,6 @@ static void open_standard(void)
 	if (syscall(SYS_close_range, STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC) < 0) /* before Linux 5.11 */
 		for (fd = STDERR_FILENO + 1; fd < (int)sysconf(_SC_OPEN_MAX) && fd < 65536; fd++)
 			fcntl(fd, F_SETFD, FD_CLOEXEC);
-}
-
-/* A plan has a descriptor of each object that its process has mapped. Each process's own limits come back with it. */
-static void raise_descriptor_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-		return;
-	limit.rlim_cur = limit.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 /* Ends as the program did. */
@@ -237,7 +227,7 @@ int restart_again(const struct protect *p, int ready)
 	c.restart.restarts = p->restarts;
 	snprintf(c.restart.on_signal, sizeof(c.restart.on_signal), "%s", p->signal ? p->on_signal : "none");
 	open_standard();
-	raise_descriptor_limit();
+	raw_descriptors_raise(); /* a plan has one of each object that its process has mapped; each process's own limits come back with it */
 	return bring_back(&c, ready);
 }
 
@@ -306,7 +296,7 @@ int cmd_restart(int argc, char **argv)
 	if (code)
 		return code;
 	open_standard();
-	raise_descriptor_limit();
+	raw_descriptors_raise(); /* a plan has one of each object that its process has mapped; each process's own limits come back with it */
 	protect_hold(r->on_signal);
 	if (r->conducted)
 		take_orders(r);

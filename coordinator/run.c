@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -104,17 +103,6 @@ static void run_interval(uv_timer_t *timer)
 
 	c->interval_due |= c->state == STATE_IDLE || c->state == STATE_AGAIN;
 	conduct_request(c);
-}
-
-/* Many processes are many connections. */
-static void run_raise_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-		return;
-	limit.rlim_cur = limit.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 static int run_write_text(const struct coordinator *c, const char *name, const char *text)
@@ -298,7 +286,7 @@ int coordinator_run(const struct coordinator_options *options)
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* what is told may go to a file that is as large as it may be */
-	run_raise_limit();
+	raw_descriptors_raise(); /* many processes are many connections */
 	run_init_loop(c);
 	r = run_open(c);
 	if (r == 0) {

@@ -16,10 +16,10 @@
 struct fermata_thread_state {
 	uint64_t region;       /* FERMATA_FRAME of the outermost | how many are open; 0: none is */
 	uint64_t deadline_ns;  /* of the relative time-out of the blocking call under way; 0: none (agent/) */
+	int64_t cut;	       /* what a call that our last stop may have ended before its end answers; 0: there was none (agent/whole.h) */
 	uint32_t pending;      /* a stop was asked for meanwhile: its slot + 1 */
 	uint32_t epoch;	       /* and its epoch */
 	uint32_t device_depth; /* inside the device's library */
-	uint32_t cuts;	       /* stops that may have ended a call under way before its end (agent/whole.h) */
 };
 extern __thread struct fermata_thread_state fermata_thread __attribute__((tls_model("initial-exec")));
 

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls that do all that is asked for, or wait, where no signal comes: this program has no handlers, so none of its calls may do less, or be interrupted.
+ * Calls that do all that is asked for, or wait, where no signal comes: none of them may do less, or be interrupted, but by the one handler that there is, in its thread.
  *
  *   pairs	one writes or sends half a megabyte at once, by each call there is, to one who reads it bit by bit; and the other way round, with MSG_WAITALL. What arrives is
- *		compared. In the first step also over TCP.
+ *		compared. The same over TCP.
  *   alone	fallocate of memory, tcdrain, getrandom, a long read of /dev/zero, a socket with a time-out that never has anything but once a step
  */
 #include "feature.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
 #include <stdbool.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/sendfile.h>
@@ -18,14 +21,15 @@
 #include <sys/uio.h>
 #include <termios.h>
 
-enum { SIZE = 512 << 10, BIT = 4096, DRAW = 300000 /* more than 256 bytes may be cut short */ };
+enum { SIZE = 512 << 10, BIT = 4096, PIPE_SIZE = 64 << 10, DRAW = 300000 /* more than 256 bytes may be cut short */ };
 enum kind { WRITE, WRITEV, SEND, SENDTO, SENDMSG, SENDMMSG, SENDFILE, RECV, RECVFROM, RECVMSG, READV_LATE, RECVMMSG_LATE, KINDS };
 
 struct pair {
 	enum kind kind;
 	int from, to; /* descriptors */
 	char *buffer, *seen;
-	_Atomic unsigned long sent, received; /* rounds */
+	sem_t taken; /* a round has been */
+	_Atomic unsigned long received; /* rounds */
 };
 
 static struct pair pairs[2 * KINDS];
@@ -104,8 +108,7 @@ static void *writer(void *arg)
 	int file = memfd_create("content", 0);
 
 	for (unsigned long round = 1;; round++) {
-		while (p->received < round - 1)
-			usleep(500);
+		CHECK(round == 1 || sem_wait(&p->taken) == 0);
 		fill(p, round);
 		if (p->kind == SENDFILE)
 			CHECK(pwrite(file, p->buffer, SIZE, 0) == SIZE);
@@ -118,7 +121,6 @@ static void *writer(void *arg)
 			for (int at = 0; at < SIZE; at += BIT, usleep(200))
 				CHECK(send(p->from, p->buffer + at, BIT, 0) == BIT);
 		}
-		p->sent = round;
 	}
 	return NULL;
 }
@@ -141,6 +143,7 @@ static void *reader(void *arg)
 			}
 		CHECK(memcmp(p->seen, p->buffer, (size_t)size) == 0);
 		p->received = round;
+		CHECK(sem_post(&p->taken) == 0);
 	}
 	return NULL;
 }
@@ -163,9 +166,66 @@ static void *alone_run(void *arg)
 		case 3: CHECK(read(zero, to, 64 << 20) == 64 << 20); break;
 		default: CHECK(read(random, to, DRAW) == DRAW);
 		}
-		usleep(100);
+		usleep(2000); /* the others want to run, too */
 	}
 	return NULL;
+}
+
+/* ---- who has a handler: its signal ends the call, also when a checkpoint comes while the handler is at work ---- */
+
+static int full[2]; /* a pipe that nobody empties meanwhile */
+static pthread_t interrupted;
+static _Atomic unsigned long ended, handled;
+static _Atomic bool was_full; /* in the handler: so the call was under way, or over */
+
+static void at_work(int sig)
+{
+	int bytes = 0;
+
+	(void)sig;
+	was_full = ioctl(full[0], FIONREAD, &bytes) == 0 && bytes == PIPE_SIZE;
+	for (uint64_t until = feature_now(CLOCK_MONOTONIC) + 100000000; feature_now(CLOCK_MONOTONIC) < until;)
+		;
+	handled++;
+}
+
+static void *interrupted_run(void *arg)
+{
+	char *data = calloc(1, SIZE);
+
+	(void)arg;
+	CHECK(data && pipe(full) == 0);
+	for (;; ended++) {
+		ssize_t n = write(full[1], data, SIZE);
+
+		CHECK((n > 0 && n < SIZE) || (n == -1 && errno == EINTR));
+		while (n > 0)
+			n -= read(full[0], data, (size_t)n);
+	}
+	return NULL;
+}
+
+/* Once more where it came before the pipe was full; else the call ends by this one. */
+static void interrupt_once(void)
+{
+	const unsigned long before = ended;
+
+	while (ended == before) {
+		const unsigned long seen = handled;
+
+		CHECK(pthread_kill(interrupted, SIGUSR1) == 0);
+		while (handled == seen || (was_full && ended == before))
+			feature_work();
+	}
+}
+
+static void interrupted_begin(void)
+{
+	const struct sigaction sa = { .sa_handler = at_work };
+	pthread_t t;
+
+	CHECK(sigaction(SIGUSR1, &sa, NULL) == 0 && pthread_create(&t, NULL, interrupted_run, NULL) == 0);
+	interrupted = t;
 }
 
 static void tcp(int fds[2])
@@ -188,7 +248,7 @@ static void pair_begin(enum kind kind, int from, int to)
 	pthread_t t;
 
 	*p = (struct pair){ .kind = kind, .from = from, .to = to, .buffer = malloc(SIZE), .seen = malloc(SIZE) };
-	CHECK(p->buffer && p->seen);
+	CHECK(p->buffer && p->seen && sem_init(&p->taken, 0, 0) == 0);
 	if (is_late(kind))
 		CHECK(setsockopt(to, SOL_SOCKET, SO_RCVTIMEO, &long_time, sizeof(long_time)) == 0);
 	CHECK(pthread_create(&t, NULL, writer, p) == 0 && pthread_create(&t, NULL, reader, p) == 0);
@@ -217,10 +277,12 @@ int main(void)
 
 		CHECK(pthread_create(&t, NULL, alone_run, (void *)i) == 0);
 	}
+	interrupted_begin();
 	feature_ready();
-	do
+	do {
 		await_all(step++);
-	while (feature_step());
+		interrupt_once();
+	} while (feature_step());
 	for (size_t i = 0; i < sizeof(alone) / sizeof(alone[0]); i++)
 		while (!alone[i])
 			feature_work();

@@ -365,8 +365,9 @@ def describe_process(pid):
     for tid in tasks[:40]:
         try:
             where = Path(f'/proc/{pid}/task/{tid}/syscall').read_text().strip()
+            ran, waited, _ = Path(f'/proc/{pid}/task/{tid}/schedstat').read_text().split()
             state = read_stat(f'{pid}/task/{tid}') or ('', '?', '?')
-            text += f'   {tid} {state[1]} {state[2]}: {where}\n'
+            text += f'   {tid} {state[1]} {state[2]}: {where}; ran {int(ran) / 1e9:.1f} s, waited for a processor {int(waited) / 1e9:.1f} s\n'
         except OSError:
             continue
     if os.environ.get('FERMATA_TEST_GDB'):
