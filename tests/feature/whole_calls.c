@@ -21,7 +21,7 @@
 #include <sys/uio.h>
 #include <termios.h>
 
-enum { SIZE = 512 << 10, BIT = 4096, PIPE_SIZE = 64 << 10, DRAW = 300000 /* more than 256 bytes may be cut short */ };
+enum { SIZE = 512 << 10, BIT = 4096, PIPE_SIZE = 64 << 10, ZEROS = 8 << 20, DRAW = 300000 /* more than 256 bytes may be cut short */ };
 enum kind { WRITE, WRITEV, SEND, SENDTO, SENDMSG, SENDMMSG, SENDFILE, RECV, RECVFROM, RECVMSG, READV_LATE, RECVMMSG_LATE, KINDS };
 
 struct pair {
@@ -152,7 +152,7 @@ static void *alone_run(void *arg)
 {
 	const long which = (long)arg;
 	int memory = memfd_create("grows", 0), terminal = posix_openpt(O_RDWR | O_NOCTTY), zero = open("/dev/zero", O_RDONLY), random = open("/dev/urandom", O_RDONLY);
-	char *to = malloc(64 << 20);
+	char *to = malloc(ZEROS);
 	int end;
 
 	CHECK(memory >= 0 && terminal >= 0 && zero >= 0 && random >= 0 && to && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
@@ -163,10 +163,10 @@ static void *alone_run(void *arg)
 		case 0: CHECK(fallocate(memory, 0, 0, 8 << 20) == 0 && ftruncate(memory, 0) == 0); break;
 		case 1: CHECK(tcdrain(end) == 0); break;
 		case 2: CHECK(getrandom(to, DRAW, 0) == DRAW); break;
-		case 3: CHECK(read(zero, to, 64 << 20) == 64 << 20); break;
+		case 3: CHECK(read(zero, to, ZEROS) == ZEROS); break;
 		default: CHECK(read(random, to, DRAW) == DRAW);
 		}
-		usleep(2000); /* the others want to run, too */
+		usleep(3000); /* the others want to run, too */
 	}
 	return NULL;
 }
