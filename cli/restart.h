@@ -318,6 +318,11 @@ void restart_capsule_end(const struct restart *r, pid_t init, int socket); /* an
 bool restart_raise_ambient(void);
 int restart_write_text(const char *path, const char *text); /* 0 or -errno */
 
+/* ---- restart_ended.c ---- */
+_Noreturn void restart_end_as(const struct restart *r, uint32_t pid, uint32_t status); /* as wait(2) tells it; in that process, while the coordinator's folder is there */
+/* In its parent, which has seen that it is a zombie; @dumped: with a core. */
+void restart_ended_seen(const struct restart *r, uint32_t pid, uint32_t status, bool dumped);
+
 /* ---- restart_sysv.c ---- */
 int restart_sysv_collect(struct restart *r);	  /* 0 or an exit code, the reason said */
 int restart_sysv_create(const struct restart *r); /* in the capsule's init, before the tree: 0 or -errno, said */

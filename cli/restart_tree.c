@@ -29,7 +29,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -102,21 +101,6 @@ pid_t restart_fork_as(uint32_t pid)
 static pid_t fork_as(const struct restart *r, uint32_t pid)
 {
 	return r->capsule ? restart_fork_as(pid) : restart_turns_fork(r, pid);
-}
-
-static _Noreturn void die_as(uint32_t status)
-{
-	const struct rlimit no_core = { 0, 0 };
-	sigset_t set;
-
-	if (WIFEXITED(status))
-		_exit(WEXITSTATUS(status));
-	setrlimit(RLIMIT_CORE, &no_core);
-	signal(WTERMSIG(status), SIG_DFL);
-	sigfillset(&set);
-	sigprocmask(SIG_UNBLOCK, &set, NULL);
-	kill(getpid(), WTERMSIG(status));
-	_exit(128 + WTERMSIG(status));
 }
 
 static _Noreturn void run(const struct restart *r, const struct restart_node *n);
@@ -291,10 +275,13 @@ static int see_ends(const struct restart *r, const struct restart_node *n)
 	for (size_t i = 0; i < r->node_count; i++) {
 		const struct restart_node *c = &r->nodes[i];
 
-		if (c->parent == n && c->kind != NODE_PROCESS && waitid(P_PID, (id_t)c->pid, &info, WEXITED | (c->kind == NODE_ENDED ? WNOWAIT : 0)) < 0) {
+		if (c->parent != n || c->kind == NODE_PROCESS)
+			continue;
+		if (waitid(P_PID, (id_t)c->pid, &info, WEXITED | (c->kind == NODE_ENDED ? WNOWAIT : 0)) < 0) {
 			warn("ended child %u of process %u", c->pid, n ? n->pid : (uint32_t)r->init);
 			return -errno;
 		}
+		restart_ended_seen(r, c->pid, c->status, info.si_code == CLD_DUMPED);
 	}
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
@@ -322,7 +309,7 @@ static _Noreturn void run(const struct restart *r, const struct restart_node *n)
 	if (await(&page->forked, (uint32_t)r->node_count, r) < 0 || move(r, n) < 0 || see_ends(r, n) < 0)
 		give_up(r);
 	if (!n->process)
-		die_as(n->status);
+		restart_end_as(r, n->pid, n->status);
 	if (n->process->info->terminal == UINT32_MAX)
 		restart_ptys_give_up(r, n->sid);
 	become(r, n->process);
