@@ -193,9 +193,9 @@ void device_threads_let_go(void)
 
 void device_threads_forget(void)
 {
-	uint32_t top = atomic_load(&threads.top);
-
-	memset(threads.entries, 0, top * sizeof(*threads.entries));
+	for (uint32_t i = 0; i < ROOM; i++) /* to the end: @top may have been written before what was going on then */
+		if (atomic_load(&threads.entries[i].word))
+			threads.entries[i] = (struct entry){ 0 };
 	atomic_store(&threads.top, 0);
 	device_pthreads_forget();
 }

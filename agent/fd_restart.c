@@ -135,7 +135,7 @@ static int hold_numbers(void)
 		raw_close(root);
 	}
 	if (holder < 0)
-		return fermata_fail(holder, "no descriptor is free for the restart: raise the limit of open files");
+		return fermata_fail(holder == -EINVAL ? -EMFILE : holder, "cannot come back with fd %d", highest);
 	r = each_device_number(hold_of_device);
 	for (uint32_t i = 0; i < fd_table.count && r >= 0; i++) {
 		const struct fd_entry *e = fd_table.entries[i];

@@ -172,7 +172,7 @@ int fd_stdio_inherit(const struct image_restart *r, int above)
 		int to = fd < 0 ? -EBADF : fd_copy_above(fd, above);
 
 		if (to < 0 && to != -EBADF)
-			return fermata_fail(to, "cannot keep stream %u of the restart (errno %d)", (unsigned int)i, -to);
+			return fermata_fail(to == -EINVAL ? -EMFILE : to, "cannot come back with fd %d", above - 1);
 		inherited[i] = to;
 	}
 	terminal_is = r->terminal;

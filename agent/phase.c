@@ -58,6 +58,8 @@ int fermata_fail(int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	fm_vformat(agent.fail_text, sizeof(agent.fail_text), fmt, ap);
 	va_end(ap);
+	if (err == -EMFILE)
+		fm_format(agent.fail_text + strlen(agent.fail_text), sizeof(agent.fail_text) - strlen(agent.fail_text), ": it has no descriptor left; raise the limit of open files (ulimit -Hn)");
 	return err;
 }
 
@@ -90,8 +92,10 @@ static int stop_threads(void)
 
 static int suspend(struct msg_phase_done *done)
 {
-	int r = children_list(&children);
+	int r;
 
+	limits_make_room();
+	r = children_list(&children);
 	standing_begin();
 	if (r < 0)
 		return fermata_fail(r, "cannot list the children of process %u (errno %d)", agent.pid, -r);
@@ -112,6 +116,7 @@ static void resume(const struct msg_phase *m)
 	outwaits = m->round == RESUME_STAND && !let_run_stopped() && !ptrace_tracer();
 	if (outwaits)
 		return;
+	limits_end_room();
 	let_run_through();
 	stopped = false;
 	stop_release();

@@ -326,9 +326,10 @@ class Job:
     def describe(self):
         text = ''.join(p.describe() for p in [*self.programs, *self.commands[-2:]])
         pumps = {p.pid for p in self.pumps}
-        for pid in descendants():
-            if pid not in pumps:
-                text += describe_process(pid)
+        living = [pid for pid in descendants() if pid not in pumps]
+        programs = [pid for pid in living if (read_stat(pid) or (0, 0, 'fermata'))[2] != 'fermata']
+        for pid in living:
+            text += describe_process(pid, pid in programs[:2])
         return text
 
     def remove_objects(self):
@@ -356,7 +357,7 @@ class Job:
             pump.wait()
 
 
-def describe_process(pid):
+def describe_process(pid, backtraces=False):
     text = f'-- living: {pid} {" ".join(str(x) for x in read_stat(pid) or ())}\n'
     try:
         tasks = sorted(os.listdir(f'/proc/{pid}/task'), key=int)
@@ -370,7 +371,7 @@ def describe_process(pid):
             text += f'   {tid} {state[1]} {state[2]}: {where}; ran {int(ran) / 1e9:.1f} s, waited for a processor {int(waited) / 1e9:.1f} s\n'
         except OSError:
             continue
-    if os.environ.get('FERMATA_TEST_GDB'):
+    if backtraces or os.environ.get('FERMATA_TEST_GDB'):
         result = subprocess.run(['timeout', '20', 'gdb', '-p', str(pid), '-batch', '-nx', '-ex', 'thread apply all bt 12'],
                                 capture_output=True, text=True, stdin=subprocess.DEVNULL)
         text += result.stdout[-6000:]
