@@ -79,6 +79,21 @@ static void read_link(const char *path, char *to, size_t size)
 	to[n > 0 ? n : 0] = 0;
 }
 
+static int read_paths(struct image_process *p)
+{
+	struct stat st;
+
+	read_link("/proc/thread-self/exe", p->exe, sizeof(p->exe));
+	read_link("/proc/thread-self/cwd", p->cwd, sizeof(p->cwd));
+	if (*p->cwd != '/' || strlen(p->cwd) == sizeof(p->cwd) - 1)
+		return fermata_fail(-EOPNOTSUPP, "its working directory (%s) has no path from here, or one of more than %zu bytes, which is not supported: leave it before the checkpoint",
+				    p->cwd, sizeof(p->cwd) - 2);
+	if (strlen(p->exe) == sizeof(p->exe) - 1)
+		return fermata_fail(-EOPNOTSUPP, "its program (%s) has a path of more than %zu bytes, which is not supported", p->exe, sizeof(p->exe) - 2);
+	p->cwd_deleted = RAW4(SYS_newfstatat, AT_FDCWD, ".", &st, 0) == 0 && !st.st_nlink;
+	return 0;
+}
+
 static int read_process(struct image_process *p)
 {
 	long n;
@@ -109,9 +124,10 @@ static int read_process(struct image_process *p)
 	p->huge_at_end = 1; /* plugins/process/ */
 	p->stopped = (uint32_t)let_run_stopped();
 	memcpy(p->timers, state.timers, sizeof(p->timers));
-	read_link("/proc/thread-self/exe", p->exe, sizeof(p->exe));
-	read_link("/proc/thread-self/cwd", p->cwd, sizeof(p->cwd));
 	raw_read_file("/proc/sys/kernel/random/boot_id", (char *)p->boot_id, sizeof(p->boot_id));
+	n = read_paths(p);
+	if (n < 0)
+		return (int)n;
 	n = raw_read_file("/proc/thread-self/auxv", (char *)p->auxv, sizeof(p->auxv));
 	if (n < 0)
 		return (int)n;

@@ -318,6 +318,9 @@ void restart_capsule_end(const struct restart *r, pid_t init, int socket); /* an
 bool restart_raise_ambient(void);
 int restart_write_text(const char *path, const char *text); /* 0 or -errno */
 
+/* ---- restart_directory.c ---- */
+int restart_enter_directory(const struct image_process *p); /* its working directory: 0, or -1 and errno */
+
 /* ---- restart_ended.c ---- */
 _Noreturn void restart_end_as(const struct restart *r, uint32_t pid, uint32_t status); /* as wait(2) tells it; in that process, while the coordinator's folder is there */
 /* In its parent, which has seen that it is a zombie; @dumped: with a core. */

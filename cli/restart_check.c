@@ -266,7 +266,7 @@ static int check_files(struct restart *r, const struct restart_process *p)
 	int bad = check_mappings(r, p);
 
 	bad |= check_program(r, p, bad);
-	if (!restart_trees_covers(r, p->info->cwd) && (stat(p->info->cwd, &st) < 0 || access(p->info->cwd, X_OK) < 0)) {
+	if (!p->info->cwd_deleted && !restart_trees_covers(r, p->info->cwd) && (stat(p->info->cwd, &st) < 0 || access(p->info->cwd, X_OK) < 0)) {
 		bad |= bad_path();
 		warn("process %u: its working directory %s", p->info->pid, p->info->cwd);
 	}

@@ -292,7 +292,7 @@ static int see_ends(const struct restart *r, const struct restart_node *n)
 
 static void become(const struct restart *r, const struct restart_process *p)
 {
-	if (chdir(p->info->cwd) < 0) {
+	if (restart_enter_directory(p->info) < 0) {
 		warn("process %u: working directory %s", p->info->pid, p->info->cwd);
 		return;
 	}

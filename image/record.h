@@ -71,7 +71,7 @@ struct image_process {
 	uint32_t outer_pgid, outer_sid; /* group and session of whoever began or restarted the job here, as the job sees them */
 	uint32_t terminal; /* the controlling one's device, as /proc/PID/stat has it; UINT32_MAX: none; 0: not known */
 	uint32_t stopped;  /* the signal that has stopped it; 0: it runs */
-	uint32_t reserved;
+	uint32_t cwd_deleted; /* 1: it had been deleted, which cwd says at its end; 0: it had not, or not known */
 };
 
 /* Where a thread goes on: a setjmp within the agent; its full state is in the signal frame on its stack. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Regular files that have been deleted, but are still open. Nobody but the job can reach them, so their content belongs to the
+ * Regular files that have been deleted, but are still open, and directories, which are empty then. Nobody but the job can reach them, so their content belongs to the
  * checkpoint (fermata_content_keep). Several descriptions may name one file; all holders publish theirs in QUIESCE, and agree in the drain on the maker: the lowest
  * (pid, fd), whose process is the one that saves the content. At restart
  *
@@ -49,8 +49,8 @@ int file_deleted_claim(struct fermata_desc *d)
 	struct file_end end = { fermata_pid(), d->fd, 0, 0 };
 	int r;
 
-	if (!S_ISREG(d->st.st_mode))
-		return fermata_fail(-EOPNOTSUPP, "fd %d is a directory or device that has been deleted (%s), which is not supported: close it "
+	if (!S_ISREG(d->st.st_mode) && !S_ISDIR(d->st.st_mode))
+		return fermata_fail(-EOPNOTSUPP, "fd %d is a device that has been deleted (%s), which is not supported: close it "
 				    "before the checkpoint", d->fd, d->link);
 	d->priv = fermata_alloc(sizeof(struct file_end));
 	if (!d->priv)
@@ -60,7 +60,7 @@ int file_deleted_claim(struct fermata_desc *d)
 		r = fermata_ask(&key, sizeof(key));
 	if (!r)
 		r = fermata_ask_mapped(&d->st);
-	if (!r)
+	if (!r && S_ISREG(d->st.st_mode))
 		r = fermata_content_keep(d);
 	return r ? r : 1;
 }
@@ -148,16 +148,19 @@ int file_open_own(int fd, int flags)
 	return raw_open_again(path, (flags & ~O_NOFOLLOW) | O_CLOEXEC);
 }
 
-static int make_in(const char *directory, size_t length, int number)
+static int make_in(const char *directory, size_t length, int number, bool is_directory)
 {
 	char name[FILE_PATH_MAX + 64];
 	int fd;
 
 	memcpy(name, directory, length);
 	fm_format(name + length, sizeof(name) - length, "/.fermata-%u-%d", fermata_pid(), number);
-	fd = raw_create(AT_FDCWD, name, O_RDWR);
+	if (is_directory)
+		fd = RAW2(SYS_mkdir, name, 0700) < 0 ? -ENOENT : raw_open(name, O_DIRECTORY | O_CLOEXEC, 0);
+	else
+		fd = raw_create(AT_FDCWD, name, O_RDWR);
 	if (fd >= 0)
-		RAW3(SYS_unlinkat, AT_FDCWD, name, 0);
+		RAW3(SYS_unlinkat, AT_FDCWD, name, is_directory ? AT_REMOVEDIR : 0);
 	return fd;
 }
 
@@ -174,14 +177,14 @@ static int make_memfd(const char *path)
 	return (int)RAW2(SYS_memfd_create, name, 3 /* MFD_CLOEXEC | MFD_ALLOW_SEALING */);
 }
 
-/* A file without a name in the directory of @path, or in /tmp where that is gone. */
-static int make(const char *was, int number)
+/* A file or directory without a name in the directory of @path, or in /tmp where that is gone. */
+static int make(const char *was, int number, bool is_directory)
 {
 	char buf[FILE_PATH_MAX];
 	const char *path = fermata_path_now(was, buf, sizeof(buf)), *slash = path ? strrchr(path, '/') : NULL;
-	int fd = slash ? make_in(path, (size_t)(slash - path), number) : -ENOENT;
+	int fd = slash ? make_in(path, (size_t)(slash - path), number, is_directory) : -ENOENT;
 
-	return fd < 0 ? make_in("/tmp", 4, number) : fd;
+	return fd < 0 ? make_in("/tmp", 4, number, is_directory) : fd;
 }
 
 /*
@@ -278,10 +281,10 @@ int file_deleted_restore(struct fermata_desc *d, const struct file_record *r)
 	made = d->status & TMPFILE ? make_linkable(path, (int)r->flags) : -ENOENT;
 	if (made >= 0)
 		return fill_linkable(d, r, made);
-	made = r->seals && !strncmp(path, MEMFD, strlen(MEMFD)) ? make_memfd(path) : make(path, d->fd);
+	made = r->seals && !strncmp(path, MEMFD, strlen(MEMFD)) ? make_memfd(path) : make(path, d->fd, S_ISDIR(r->mode));
 	if (made < 0)
 		return fermata_fail(made, "fd %d: neither in the directory of %s nor in /tmp can a file be made (errno %d)", d->fd, path, -made);
-	fd = fermata_content_put(d, r->dev, r->ino, made);
+	fd = S_ISDIR(r->mode) ? 0 : fermata_content_put(d, r->dev, r->ino, made);
 	if (!fd)
 		fd = file_open_own(made, (int)r->flags);
 	raw_close(made);
@@ -311,12 +314,14 @@ static int put_seals(const struct fermata_desc *d, uint32_t seals, int fd)
 
 int file_deleted_refill(struct fermata_desc *d, const struct file_record *r)
 {
+	char path[48];
 	int fd, err = 0;
 
 	if (!r->maker_pid || !is_maker(d, r->maker_pid, r->maker_fd))
 		return 0;
 	fd = r->seals ? file_open_own(d->fd, O_RDWR) : -EBADF;
-	RAW2(SYS_fchmod, d->fd, r->mode & 07777);
+	fm_format(path, sizeof(path), "/proc/thread-self/fd/%d", d->fd);
+	RAW2(SYS_chmod, path, r->mode & 07777); /* a descriptor of O_PATH takes no fchmod */
 	if (r->seals)
 		err = put_seals(d, r->seals & ~SEALABLE, fd);
 	if (fd >= 0)

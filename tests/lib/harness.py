@@ -327,7 +327,7 @@ class Job:
         text = ''.join(p.describe() for p in [*self.programs, *self.commands[-2:]])
         pumps = {p.pid for p in self.pumps}
         living = [pid for pid in descendants() if pid not in pumps]
-        programs = [pid for pid in living if (read_stat(pid) or (0, 0, 'fermata'))[2] != 'fermata']
+        programs = [pid for pid in living if not (read_stat(pid) or (0, 0, 'fermata'))[2].startswith('fermata')]
         for pid in living:
             text += describe_process(pid, pid in programs[:2])
         return text
