@@ -177,3 +177,17 @@ EXPORT int inotify_rm_watch(int fd, int wd)
 	fermata_leave();
 	return r;
 }
+
+long wrap_inotify_syscall(long nr, const long *a)
+{
+	switch (nr) {
+	case SYS_inotify_init:
+		return inotify_init();
+	case SYS_inotify_init1:
+		return inotify_init1((int)a[0]);
+	case SYS_inotify_add_watch:
+		return inotify_add_watch((int)a[0], (const char *)a[1], (uint32_t)a[2]);
+	default:
+		return inotify_rm_watch((int)a[0], (int)a[1]);
+	}
+}

@@ -138,6 +138,8 @@ EXPORT long syscall(long nr, ...)
 		return wrap_map_syscall(nr, a);
 	if (unlikely(nr == SYS_io_uring_setup || nr == SYS_io_setup))
 		return wrap_async_syscall(nr);
+	if (unlikely(nr == SYS_inotify_init || nr == SYS_inotify_init1 || nr == SYS_inotify_add_watch || nr == SYS_inotify_rm_watch))
+		return wrap_inotify_syscall(nr, a);
 	if (unlikely(nr == SYS_close_range))
 		return close_range((unsigned int)a[0], (unsigned int)a[1], (int)a[2]);
 	if (unlikely(nr == SYS_close))
