@@ -101,6 +101,7 @@ struct stop_thread {
 	/* the system call that the thread was in when it was asked to stop; number -1: none */
 	long call, args[6];
 	uint64_t call_sp, call_pc;
+	uint64_t came_ns; /* CLOCK_MONOTONIC when it came to stand; 0: it has not stood */
 	struct spent spent;
 	struct rights rights;
 };

@@ -19,13 +19,15 @@
  * gets its signal just before the call.
  *
  * Time-outs that only the wrapper knew (poll, epoll_wait, nanosleep without a rest, ..) are in fermata_thread.deadline_ns:
- * wait.h. CLOCK_MONOTONIC goes on over a restart, so deadlines hold there too.
+ * wait.h. CLOCK_MONOTONIC goes on over a restart, so deadlines hold there too. Of those that the kernel has told (nanosleep's rest, which sleep(3) and C++ ask for, ppoll, select) the time that
+ * the thread has stood is taken off. A socket's (SO_RCVTIMEO) begins anew.
  */
 #include "agent/agent.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/uio.h>
 
 #define CALLS_END 1024 /* no call has a number so high */
 
@@ -33,6 +35,7 @@ enum how {
 	AGAIN = 1,   /* same arguments: no time-out, an absolute one, or one that the kernel updates */
 	MS_ARG,	     /* relative milliseconds in an argument */
 	TIMESPEC_ARG, /* pointer to a relative timespec in an argument */
+	REST_TIMESPEC, REST_TIMEVAL, /* the same, in which the kernel has left the rest */
 	SLEEP_ARG,   /* nanosleep: the rest, if asked for, is in the next argument; flags before may say absolute */
 	FUTEX_ARG,
 	TERMINAL,    /* an ioctl that waits until what was written has gone: tcdrain, tcsendbreak */
@@ -53,9 +56,9 @@ static const struct rule {
 	{ SYS_futex, FUTEX_ARG, 3 },
 	{ SYS_pause, AGAIN, 0 },
 	{ SYS_rt_sigsuspend, AGAIN, 0 },
-	{ SYS_ppoll, AGAIN, 0 },
-	{ SYS_pselect6, AGAIN, 0 },
-	{ SYS_select, AGAIN, 0 },
+	{ SYS_ppoll, REST_TIMESPEC, 2 },
+	{ SYS_pselect6, REST_TIMESPEC, 4 },
+	{ SYS_select, REST_TIMEVAL, 4 },
 	{ SYS_semop, AGAIN, 0 },
 	{ SYS_msgsnd, AGAIN, 0 },
 	{ SYS_msgrcv, AGAIN, 0 },
@@ -226,24 +229,65 @@ static void rest_to(greg_t *arg)
 	*arg = (greg_t)&rest;
 }
 
-static void sleep_again(ucontext_t *f, const struct rule *r)
+/* How long it has stood, in nanoseconds. */
+static uint64_t stood(const struct stop_thread *t)
+{
+	const uint64_t now = raw_now_ns();
+
+	return t->came_ns && t->came_ns < now ? now - t->came_ns : 0;
+}
+
+/* The two numbers at @at, seconds and parts of @part_ns each, less @ns. */
+static void read_less(greg_t at, uint64_t part_ns, uint64_t ns, int64_t ret[2])
+{
+	uint64_t all;
+
+	memcpy(ret, (const void *)at, 2 * sizeof(*ret));
+	all = (uint64_t)ret[0] * 1000000000u + (uint64_t)ret[1] * part_ns;
+	all = all > ns ? all - ns : 0;
+	ret[0] = (int64_t)(all / 1000000000u);
+	ret[1] = (int64_t)(all % 1000000000u / part_ns);
+}
+
+/* It may lie where only the kernel has found that it cannot be written. */
+static void shorten(greg_t at, uint64_t part_ns, uint64_t ns)
+{
+	int64_t left[2];
+	const struct iovec from = { left, sizeof(left) }, to = { (void *)at, sizeof(left) };
+
+	read_less(at, part_ns, ns, left);
+	RAW6(SYS_process_vm_writev, agent.pid, &from, 1, &to, 1, 0);
+}
+
+static void sleep_again(ucontext_t *f, const struct rule *r, const struct stop_thread *t)
 {
 	greg_t *req = arg_of(f, r->arg), *rem = arg_of(f, r->arg + 1u);
+	const int clock = r->arg ? (int)*arg_of(f, 0) : CLOCK_MONOTONIC;
+	const bool of_processor = clock < 0 || clock == CLOCK_PROCESS_CPUTIME_ID;
+	int64_t left[2];
 
 	if (r->arg && (*arg_of(f, r->arg - 1u) & TIMER_ABSTIME))
 		return;
-	if (*rem)
-		*req = *rem; /* the kernel has put the rest there */
-	else if (fermata_thread.deadline_ns)
+	if (*rem) { /* the kernel has put the rest there */
+		read_less(*rem, 1, of_processor ? 0 : stood(t), left);
+		rest = (struct timespec){ left[0], left[1] };
+		*req = (greg_t)&rest;
+	} else if (fermata_thread.deadline_ns) {
 		rest_to(req);
+	}
 }
 
 /* False: the call must not be executed again. */
-static bool adjust(ucontext_t *f, const struct rule *r)
+static bool adjust(ucontext_t *f, const struct rule *r, const struct stop_thread *t)
 {
 	greg_t *arg = arg_of(f, r->arg);
 
 	switch (r->how) {
+	case REST_TIMESPEC:
+	case REST_TIMEVAL:
+		if (*arg)
+			shorten(*arg, r->how == REST_TIMEVAL ? 1000 : 1, stood(t));
+		break;
 	case MS_ARG:
 		if ((int)*arg > 0 && fermata_thread.deadline_ns)
 			*arg = (greg_t)((left() + 999999u) / 1000000u);
@@ -253,7 +297,7 @@ static bool adjust(ucontext_t *f, const struct rule *r)
 			rest_to(arg);
 		break;
 	case SLEEP_ARG:
-		sleep_again(f, r);
+		sleep_again(f, r, t);
 		break;
 	case FUTEX_ARG: /* only FUTEX_WAIT has a relative time-out; if nobody noted it: its callers know spurious wake-ups */
 		if (!*arg || (*arg_of(f, 1) & 0x7f) != FUTEX_WAIT)
@@ -299,7 +343,7 @@ static void begin_again(ucontext_t *f, const struct stop_thread *t)
 	for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {
 		if (rules[i].call != number)
 			continue;
-		if (adjust(f, &rules[i])) {
+		if (adjust(f, &rules[i], t)) {
 			g[REG_RAX] = number;
 			g[REG_RIP] -= 2;
 		}

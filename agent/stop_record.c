@@ -109,6 +109,7 @@ static bool has_tiles(const ucontext_t *frame)
 
 void stop_record(struct stop_thread *t, ucontext_t *frame)
 {
+	t->came_ns = raw_now_ns();
 	t->tiles = has_tiles(frame);
 	record_self(t, frame);
 	record_user_regs(t, frame);

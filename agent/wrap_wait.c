@@ -45,9 +45,13 @@ EXPORT int nanosleep(const struct timespec *req, struct timespec *rem)
 
 EXPORT int clock_nanosleep(clockid_t clock, int flags, const struct timespec *req, struct timespec *rem)
 {
+	struct timespec left;
+
 	WRAP_READY(clock_nanosleep);
 	if (!req || rem || (flags & TIMER_ABSTIME))
 		return real.clock_nanosleep(clock, flags, req, rem);
+	if (clock < 0 || clock == CLOCK_PROCESS_CPUTIME_ID) /* whose time has nothing to do with any other's */
+		return real.clock_nanosleep(clock, flags, req, &left);
 	return WAIT_NOTED(wait_ns(req), real.clock_nanosleep(clock, flags, req, rem));
 }
 

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a thread's frame becomes when it goes on in a call that our signal has ended (agent/call.c): a rest that the kernel has told is less by the time that the thread has stood, one of processor time is not, and what a
+ * call has done is told to its wrapper only where the thread stands right behind it.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "agent/agent.h"
+
+#define NS 1000000000ll
+#define STOOD 2
+#define GIVEN 5 /* seconds; what is left is less by the time that this test itself takes */
+
+struct agent agent;
+__thread struct fermata_thread_state fermata_thread;
+
+static const uint8_t code[] = { 0x0f, 0x05, 0x90 }; /* syscall; nop */
+
+/* As the kernel leaves @number, with @args, to a handler of a signal: it answers @answer. */
+static void leave(long number, const long args[6], long answer, ucontext_t *frame, struct stop_thread *t)
+{
+	static const uint8_t regs[] = { REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9 };
+	greg_t *g = frame->uc_mcontext.gregs;
+
+	agent = (struct agent){ .pid = (uint32_t)getpid(), .signal = 60 };
+	memset(frame, 0, sizeof(*frame));
+	memset(t, 0, sizeof(*t));
+	g[REG_RIP] = (greg_t)&code[2];
+	g[REG_RAX] = answer;
+	t->call = number;
+	t->call_pc = (uint64_t)g[REG_RIP];
+	for (size_t i = 0; i < 6; i++)
+		g[regs[i]] = t->args[i] = args[i];
+	t->came_ns = raw_now_ns() - STOOD * NS;
+}
+
+static void is_again(const ucontext_t *frame, long number)
+{
+	assert_int_equal(frame->uc_mcontext.gregs[REG_RIP], (greg_t)&code[0]);
+	assert_int_equal(frame->uc_mcontext.gregs[REG_RAX], number);
+}
+
+static void is_about(long long ns, long long seconds)
+{
+	assert_true(ns <= seconds * NS && ns > (seconds - 1) * NS);
+}
+
+static void test_select(void **state)
+{
+	struct timeval left = { GIVEN, 0 };
+	struct stop_thread t;
+	ucontext_t frame;
+
+	(void)state;
+	leave(SYS_select, (long[]){ 0, 0, 0, 0, (long)&left, 0 }, -EINTR, &frame, &t);
+	call_continue(&frame, &t, false);
+	is_again(&frame, SYS_select);
+	is_about(left.tv_sec * NS + left.tv_usec * 1000, GIVEN - STOOD);
+	left = (struct timeval){ STOOD / 2, 0 };
+	call_continue(&frame, &t, false); /* it is before the call: nothing to be done */
+	assert_int_equal(left.tv_sec, STOOD / 2);
+	leave(SYS_select, (long[]){ 0, 0, 0, 0, (long)&left, 0 }, -EINTR, &frame, &t);
+	call_continue(&frame, &t, false);
+	assert_true(left.tv_sec == 0 && left.tv_usec == 0);
+}
+
+static void test_poll_of_read_only_time(void **state)
+{
+	static const struct timespec left = { GIVEN, 0 };
+	struct stop_thread t;
+	ucontext_t frame;
+
+	(void)state;
+	leave(SYS_ppoll, (long[]){ 0, 0, (long)&left, 0, 8, 0 }, -EINTR, &frame, &t);
+	call_continue(&frame, &t, false);
+	is_again(&frame, SYS_ppoll);
+	assert_int_equal(left.tv_sec, GIVEN);
+}
+
+/* What it sleeps now; @rest stays as it is, for the kernel to fill. */
+static long long sleeps_now(long clock, int flags)
+{
+	struct timespec asked = { 2 * GIVEN, 0 }, rest = { GIVEN, 0 }, now;
+	struct stop_thread t;
+	ucontext_t frame;
+
+	leave(SYS_clock_nanosleep, (long[]){ clock, flags, (long)&asked, (long)&rest, 0, 0 }, -EINTR, &frame, &t);
+	call_continue(&frame, &t, false);
+	is_again(&frame, SYS_clock_nanosleep);
+	assert_int_equal(rest.tv_sec, GIVEN);
+	memcpy(&now, (const void *)frame.uc_mcontext.gregs[REG_RDX], sizeof(now));
+	return now.tv_sec * NS + now.tv_nsec;
+}
+
+static void test_sleep(void **state)
+{
+	clockid_t mine;
+
+	(void)state;
+	assert_int_equal(clock_getcpuclockid(0, &mine), 0);
+	is_about(sleeps_now(CLOCK_REALTIME, 0), GIVEN - STOOD);
+	assert_true(sleeps_now(CLOCK_PROCESS_CPUTIME_ID, 0) == GIVEN * NS);
+	assert_true(sleeps_now(mine, 0) == GIVEN * NS);
+	assert_true(sleeps_now(CLOCK_MONOTONIC, TIMER_ABSTIME) == 2 * GIVEN * NS);
+}
+
+static void test_cut(void **state)
+{
+	struct stop_thread t;
+	ucontext_t frame;
+
+	(void)state;
+	leave(SYS_write, (long[]){ 1, 0, 9, 0, 0, 0 }, 4, &frame, &t);
+	call_continue(&frame, &t, false);
+	assert_int_equal(fermata_thread.cut, 4);
+	assert_int_equal(frame.uc_mcontext.gregs[REG_RIP], (greg_t)&code[2]);
+	fermata_thread.cut = 0;
+	frame.uc_mcontext.gregs[REG_RIP]++; /* in a handler of the program's, or wherever else */
+	call_continue(&frame, &t, false);
+	assert_int_equal(fermata_thread.cut, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_select),
+		cmocka_unit_test(test_poll_of_read_only_time),
+		cmocka_unit_test(test_sleep),
+		cmocka_unit_test(test_cut),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
