@@ -130,6 +130,8 @@ static int dump_content(struct fermata_desc *d, struct pipe_record *record, stru
 	record->packets = content->packets;
 	if (r == -EOPNOTSUPP)
 		return fermata_fail(r, "fd %d (%s) is a pipe with both packets (O_DIRECT) and bytes in it, whose bounds cannot be told: let it be read before the checkpoint", d->fd, d->link);
+	if (r == -ENOSPC)
+		return fermata_fail(r, "the %u bytes in fd %d (%s) cannot be copied: the user's pipes have as many pages as they may (/proc/sys/fs/pipe-user-pages-soft)", content->length, d->fd, d->link);
 	return r < 0 ? fermata_fail(r, "the %u bytes in fd %d (%s) cannot be copied (errno %d)", content->length, d->fd, d->link, -r) : 0;
 }
 

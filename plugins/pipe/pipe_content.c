@@ -34,13 +34,10 @@ static int copy_open(struct copy *c, int from, size_t n, long capacity)
 	if (r < 0)
 		return r;
 	c->length = n;
-	r = raw_fcntl(c->ends[1], F_SETPIPE_SZ, 2 * capacity);
-	if (r < 0) /* more than the user may have: there is room unless each of its pages is in use */
-		r = raw_fcntl(c->ends[1], F_SETPIPE_SZ, capacity);
-	if (r >= 0) {
-		got = RAW4(SYS_tee, from, c->ends[1], n, 2 /* SPLICE_F_NONBLOCK */);
-		r = got < 0 ? (int)got : (size_t)got < n ? -ENOSPC : 0;
-	}
+	if (raw_fcntl(c->ends[1], F_SETPIPE_SZ, 2 * capacity) < 0) /* more than the user may have: there is room unless each of its pages is in use */
+		raw_fcntl(c->ends[1], F_SETPIPE_SZ, capacity);     /* nor may he have so much: then it has a page or two, which may do */
+	got = RAW4(SYS_tee, from, c->ends[1], n, 2 /* SPLICE_F_NONBLOCK */);
+	r = got < 0 ? (int)got : (size_t)got < n ? -ENOSPC : 0;
 	if (r < 0)
 		copy_close(c);
 	return r;
