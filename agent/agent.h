@@ -261,7 +261,7 @@ void parent_restarted(void);
 void parent_forked(void);
 void bound_note(void); /* wrap_bind.c: QUIESCE, and before the threads go on */
 void bound_restarted(void);
-void limits_make_room(void); /* for descriptors, beyond what the program may have, while its threads stand */
+void limits_make_room(void); /* for descriptors and large files, beyond what the program may have, while its threads stand */
 void limits_end_room(void);
 void limits_note(void);	     /* QUIESCE */
 void limits_restarted(void); /* what wants those of `fermata restart` is done */

@@ -4,33 +4,46 @@
  * `fermata restart` has. A limit is the one of then as far as the hard limit here lets it be. Only of locked memory the process keeps what it has here, if that is more: a
  * device may want more than the one before.
  *
- * A program that has taken all descriptors that it may have leaves none for a checkpoint. So while its threads stand it may have as many as the hard limit says.
+ * A program that has taken all descriptors that it may have leaves none for a checkpoint, and one that may write small files only has none for its image. So while its threads stand it may
+ * do both as far as the hard limits let it.
  *
- * Owns the noted limits, and the one that is another one meanwhile. Runs in the checkpoint thread.
+ * Owns the noted limits, and those that are others meanwhile. Runs in the checkpoint thread.
  */
 #include <sys/resource.h>
 
 #include "agent/agent.h"
 
 static struct rlimit noted[RLIM_NLIMITS];
-static struct rlimit files; /* the program's own, while there is room; 0: there is none */
+static struct wide {
+	int which;
+	struct rlimit own; /* the program's, while there is room; 0: there is none */
+} wide[] = { { .which = RLIMIT_NOFILE }, { .which = RLIMIT_FSIZE } };
 
 void limits_make_room(void)
 {
-	struct rlimit room;
+	for (struct wide *w = wide; w < wide + ARRAY_SIZE(wide); w++) {
+		struct rlimit room;
 
-	if (files.rlim_max || RAW4(SYS_prlimit64, 0, RLIMIT_NOFILE, NULL, &room) < 0 || room.rlim_cur >= room.rlim_max)
-		return;
-	files = room;
-	room.rlim_cur = room.rlim_max;
-	RAW4(SYS_prlimit64, 0, RLIMIT_NOFILE, &room, NULL);
+		if (w->own.rlim_max || RAW4(SYS_prlimit64, 0, w->which, NULL, &room) < 0 || room.rlim_cur >= room.rlim_max)
+			continue;
+		w->own = room;
+		room.rlim_cur = room.rlim_max;
+		RAW4(SYS_prlimit64, 0, w->which, &room, NULL);
+	}
+}
+
+static void forget_room(void)
+{
+	for (struct wide *w = wide; w < wide + ARRAY_SIZE(wide); w++)
+		w->own = (struct rlimit){ 0 };
 }
 
 void limits_end_room(void)
 {
-	if (files.rlim_max)
-		RAW4(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, NULL);
-	files = (struct rlimit){ 0 };
+	for (struct wide *w = wide; w < wide + ARRAY_SIZE(wide); w++)
+		if (w->own.rlim_max)
+			RAW4(SYS_prlimit64, 0, w->which, &w->own, NULL);
+	forget_room();
 }
 
 void limits_note(void)
@@ -38,8 +51,9 @@ void limits_note(void)
 	for (int i = 0; i < RLIM_NLIMITS; i++)
 		if (RAW4(SYS_prlimit64, 0, i, NULL, &noted[i]) < 0)
 			noted[i] = (struct rlimit){ RLIM_INFINITY, RLIM_INFINITY };
-	if (files.rlim_max)
-		noted[RLIMIT_NOFILE] = files;
+	for (const struct wide *w = wide; w < wide + ARRAY_SIZE(wide); w++)
+		if (w->own.rlim_max)
+			noted[w->which] = w->own;
 }
 
 static rlim_t least(rlim_t a, rlim_t b)
@@ -64,7 +78,7 @@ static void set(int which)
 
 void limits_restarted(void)
 {
-	files = (struct rlimit){ 0 };
+	forget_room();
 	for (int i = 0; i < RLIM_NLIMITS; i++)
 		set(i);
 }
