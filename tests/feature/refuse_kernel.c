@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -156,13 +157,34 @@ static int make_rearranged(void)
 	return open("/dev/null", O_RDONLY);
 }
 
+/* A child's, whose path is longer than an image has room for. */
+static int make_deep(void)
+{
+	char name[200];
+	int ends[2];
+
+	memset(name, 'd', sizeof(name) - 1);
+	name[sizeof(name) - 1] = 0;
+	CHECK(pipe(ends) == 0);
+	for (int i = 0; i < 3; i++)
+		CHECK(mkdir(name, 0700) == 0 && chdir(name) == 0);
+	if (fork() == 0) {
+		CHECK(close(ends[1]) == 0 && read(ends[0], name, 1) == 0);
+		_exit(0);
+	}
+	CHECK(close(ends[0]) == 0 && chdir("../../..") == 0);
+	what = "its working directory (";
+	kind = "pipe";
+	return ends[1];
+}
+
 static const struct {
 	const char *name;
 	int (*make)(void);
 } objects[] = {
 	{ "io_uring", make_ring }, { "userfaultfd", make_userfault }, { "perf", make_counter }, { "fanotify", make_fanotify },
 	{ "pidfd_foreign", make_foreign }, { "sealed_map", make_sealed }, { "aio", make_context }, { "secret", make_secret }, { "segment", make_segment }, { "zerocopy", make_zerocopy },
-	{ "no_threads", make_no_threads }, { "rearranged", make_rearranged },
+	{ "no_threads", make_no_threads }, { "rearranged", make_rearranged }, { "deep", make_deep },
 };
 
 int main(int argc, char **argv)

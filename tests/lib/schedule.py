@@ -42,7 +42,7 @@ SPECIAL_MODES = {
 }
 REFUSED = {
     'refuse': ['inotify_unread', 'stale_epoll', 'struck_semaphore', 'netlink', 'lease', 'notes', 'filter_thread', 'filter_child', 'traced', 'traced_by_two', 'attached', 'hidden', 'urgent_tcp', 'urgent_unix', 'relative_socket', 'unaccepted', 'unaccepted_unix', 'reset_datagrams', 'mixed_pipe', 'mixed_pipe_2'],
-    'refuse_kernel': ['io_uring', 'userfaultfd', 'perf', 'fanotify', 'pidfd_foreign', 'sealed_map', 'aio', 'secret', 'segment', 'zerocopy', 'no_threads', 'rearranged'],
+    'refuse_kernel': ['io_uring', 'userfaultfd', 'perf', 'fanotify', 'pidfd_foreign', 'sealed_map', 'aio', 'secret', 'segment', 'zerocopy', 'no_threads', 'rearranged', 'deep'],
     'refuse_tracer': ['asked', 'seized', 'forks'],
     'refuse_confined': ['namespace', 'namespace_raw', 'namespace_exec', 'namespace_thread', 'rooted', 'landlock', 'landlock_exec', 'securebits', 'securebits_exec', 'dispatch', 'keys', 'keys_thread', 'session_keyring_exec', 'session_key_exec'],
 }
