@@ -8,7 +8,7 @@
  * of it. The number is what /proc/self/task/TID/syscall said just before the thread was asked to stop, and holds only if
  * stack pointer, program counter and all six arguments are still the frame's; else it is read from the `mov $number, %eax`
  * before the instruction,
- * or one instruction further ahead: the thread has begun the call in between.
+ * or one instruction further ahead: the thread has begun the call in between, or is in it for the second time, after SIGCONT, which is another number (restart_syscall).
  *
  * A signal of the program's own that became pending meanwhile must end the call with EINTR, as it would have: then the
  * frame is left alone, and the handler runs on the way out. A call that the kernel has made ready to be restarted is
@@ -29,7 +29,10 @@
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 
+#include "agent/wrap.h"
+
 #define CALLS_END 1024 /* no call has a number so high */
+#define SYSCALL_SIZE 64 /* bytes, or more, of libc's syscall(2) */
 
 enum how {
 	AGAIN = 1,   /* same arguments: no time-out, an absolute one, or one that the kernel updates */
@@ -152,6 +155,12 @@ static bool sets_argument(const uint8_t *at, size_t length)
 	}
 }
 
+/* @pc is in libc's syscall(2). */
+static bool is_by_number(const uint8_t *pc)
+{
+	return (uint64_t)pc - (uint64_t)real.syscall < SYSCALL_SIZE;
+}
+
 static long call_number(ucontext_t *f, const struct stop_thread *t)
 {
 	const uint8_t *pc = (const uint8_t *)f->uc_mcontext.gregs[REG_RIP];
@@ -161,7 +170,7 @@ static long call_number(ucontext_t *f, const struct stop_thread *t)
 
 	for (unsigned int i = 0; same && i < 6; i++)
 		same = t->args[i] == *arg_of(f, i);
-	if (same)
+	if (same && t->call != SYS_restart_syscall) /* that of one which a stop (SIGSTOP, a debugger) has interrupted: which, only its code says */
 		return t->call;
 	for (size_t i = 0; i < sizeof(lengths); i++) {
 		const uint8_t *at = pc - 2 - lengths[i];
@@ -170,7 +179,7 @@ static long call_number(ucontext_t *f, const struct stop_thread *t)
 		if (at[-5] == 0xb8 && number >= 0 && number < CALLS_END && sets_argument(at, lengths[i]))
 			return number;
 	}
-	return -1;
+	return same && fermata_thread.by_number && is_by_number(pc) ? (long)fermata_thread.by_number : -1;
 }
 
 /* True if a handler of the program's is due as soon as we return: one whose flags have none of @without. */

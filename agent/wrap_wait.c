@@ -122,7 +122,7 @@ static uint64_t timeout_of(long nr, const long *a)
 EXPORT long syscall(long nr, ...)
 {
 	uint64_t timeout;
-	long a[6];
+	long a[6], r;
 	va_list ap;
 
 	WRAP_READY(syscall);
@@ -149,7 +149,11 @@ EXPORT long syscall(long nr, ...)
 	if (unlikely(nr == SYS_close))
 		return close((int)a[0]);
 	timeout = timeout_of(nr, a);
+	fermata_thread.by_number = (uint32_t)nr;
 	if (likely(!timeout))
-		return real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
-	return WAIT_NOTED(timeout, real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]));
+		r = real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	else
+		r = WAIT_NOTED(timeout, real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]));
+	fermata_thread.by_number = 0;
+	return r;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a thread's frame becomes when it goes on in a call that our signal has ended (agent/call.c): a rest that the kernel has told is less by the time that the thread has stood, one of processor time is not, and what a
+ * What a thread's frame becomes when it goes on in a call that our signal has ended (agent/call.c): the call is found where the kernel has another number for it; a rest that the kernel has told is less by the time that the thread has stood, one of processor time is not, and what a
  * call has done is told to its wrapper only where the thread stands right behind it.
  */
 #include <errno.h>
@@ -13,15 +13,18 @@
 #include <cmocka.h>
 
 #include "agent/agent.h"
+#include "agent/wrap.h"
 
 #define NS 1000000000ll
 #define STOOD 2
 #define GIVEN 5 /* seconds; what is left is less by the time that this test itself takes */
 
 struct agent agent;
+struct wrap_real real;
 __thread struct fermata_thread_state fermata_thread;
 
-static const uint8_t code[] = { 0x0f, 0x05, 0x90 }; /* syscall; nop */
+static const uint8_t whole_code[] = { 0x90, 0x90, 0x90, 0x90, 0xb8, SYS_nanosleep, 0, 0, 0, 0x0f, 0x05, 0x90 }; /* ..; mov $nanosleep, %eax; syscall; nop */
+static const uint8_t *const code = whole_code + 9;
 
 /* As the kernel leaves @number, with @args, to a handler of a signal: it answers @answer. */
 static void leave(long number, const long args[6], long answer, ucontext_t *frame, struct stop_thread *t)
@@ -111,6 +114,43 @@ static void test_sleep(void **state)
 	assert_true(sleeps_now(CLOCK_MONOTONIC, TIMER_ABSTIME) == 2 * GIVEN * NS);
 }
 
+/* A call that SIGCONT has let go on is known to the kernel by another number. */
+static void test_second_time(void **state)
+{
+	struct timespec asked = { GIVEN, 0 };
+	struct stop_thread t;
+	ucontext_t frame;
+
+	(void)state;
+	leave(SYS_restart_syscall, (long[]){ (long)&asked, 0, 0, 0, 0, 0 }, -EINTR, &frame, &t);
+	call_continue(&frame, &t, false);
+	is_again(&frame, SYS_nanosleep);
+	leave(SYS_restart_syscall, (long[]){ 0, 0, 0, 0, 0, 0 }, -EINTR, &frame, &t);
+	t.args[5] = 1; /* it is another one by now, of the same code */
+	call_continue(&frame, &t, false);
+	is_again(&frame, SYS_nanosleep);
+}
+
+/* Nor is there a number in libc's syscall(2). */
+static void test_by_number(void **state)
+{
+	static const uint8_t plain[] = { 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x0f, 0x05, 0x90 };
+	const struct timespec none = { 0, 0 };
+	struct stop_thread t;
+	ucontext_t frame;
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		leave(SYS_restart_syscall, (long[]){ 0, 0, (long)&none, 0, 0, 0 }, -EINTR, &frame, &t);
+		frame.uc_mcontext.gregs[REG_RIP] = (greg_t)(t.call_pc = (uint64_t)&plain[14]);
+		fermata_thread.by_number = i == 1 ? 0 : SYS_ppoll;
+		real.syscall = i == 2 ? (__typeof__(real.syscall))&plain[15] : (__typeof__(real.syscall))&plain[0];
+		call_continue(&frame, &t, false);
+		assert_int_equal(frame.uc_mcontext.gregs[REG_RAX], i == 0 ? SYS_ppoll : -EINTR);
+	}
+	fermata_thread.by_number = 0;
+}
+
 static void test_cut(void **state)
 {
 	struct stop_thread t;
@@ -133,6 +173,8 @@ int main(void)
 		cmocka_unit_test(test_select),
 		cmocka_unit_test(test_poll_of_read_only_time),
 		cmocka_unit_test(test_sleep),
+		cmocka_unit_test(test_second_time),
+		cmocka_unit_test(test_by_number),
 		cmocka_unit_test(test_cut),
 	};
 
