@@ -294,6 +294,7 @@ bool fd_is_reserved(int fd);
 
 /* ---- wrap_inotify.c ---- */
 void wrap_inotify_forked(void);
+long wrap_inotify_syscall(long nr, const long *args); /* SYS_inotify_* */
 int wrap_inotify_restarted(void); /* its paths are those of this life: 0 or -errno */
 
 /* ---- wrap_timer.c ---- */
@@ -310,7 +311,6 @@ long wrap_keys_syscall(long nr, const long *args);    /* SYS_keyctl, SYS_add_key
 long wrap_map_syscall(long nr, const long *args); /* SYS_mmap, SYS_munmap, SYS_madvise, SYS_mbind */
 
 /* ---- wrap_async.c ---- */
-long wrap_inotify_syscall(long nr, const long *args); /* SYS_inotify_* */
 long wrap_async_syscall(long nr); /* SYS_io_uring_setup, SYS_io_setup */
 
 /* ---- wrap_mqueue.c ---- */

@@ -35,7 +35,7 @@
 #define SYSCALL_SIZE 64 /* bytes, or more, of libc's syscall(2) */
 
 enum how {
-	AGAIN = 1,   /* same arguments: no time-out, an absolute one, or one that the kernel updates */
+	AGAIN = 1,   /* same arguments: no time-out, or an absolute one */
 	MS_ARG,	     /* relative milliseconds in an argument */
 	TIMESPEC_ARG, /* pointer to a relative timespec in an argument */
 	REST_TIMESPEC, REST_TIMEVAL, /* the same, in which the kernel has left the rest */

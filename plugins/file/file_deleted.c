@@ -151,16 +151,15 @@ int file_open_own(int fd, int flags)
 static int make_in(const char *directory, size_t length, int number, bool is_directory)
 {
 	char name[FILE_PATH_MAX + 64];
-	int fd;
+	int made, fd;
 
 	memcpy(name, directory, length);
 	fm_format(name + length, sizeof(name) - length, "/.fermata-%u-%d", fermata_pid(), number);
-	if (is_directory)
-		fd = RAW2(SYS_mkdir, name, 0700) < 0 ? -ENOENT : raw_open(name, O_DIRECTORY | O_CLOEXEC, 0);
-	else
-		fd = raw_create(AT_FDCWD, name, O_RDWR);
-	if (fd >= 0)
-		RAW3(SYS_unlinkat, AT_FDCWD, name, is_directory ? AT_REMOVEDIR : 0);
+	made = is_directory ? (int)RAW2(SYS_mkdir, name, 0700) : raw_create(AT_FDCWD, name, O_RDWR);
+	if (made < 0)
+		return made;
+	fd = is_directory ? raw_open(name, O_DIRECTORY | O_CLOEXEC, 0) : made;
+	RAW3(SYS_unlinkat, AT_FDCWD, name, is_directory ? AT_REMOVEDIR : 0);
 	return fd;
 }
 
