@@ -203,14 +203,15 @@ static int check_memory(const struct parting *p, size_t i)
 	return 0;
 }
 
+/* The tree first: a child has its parent's descriptors, too, and with which of both they are saved depends on their numbers. */
 static int check_all(const struct parting *p)
 {
 	int code = 0;
 
-	for (size_t i = 0; i < p->restart->count && !code; i++) {
+	for (size_t i = 0; i < p->restart->count && !code; i++)
 		code = check_tree(p, i);
-		if (!code)
-			code = check_resources(p, i);
+	for (size_t i = 0; i < p->restart->count && !code; i++) {
+		code = check_resources(p, i);
 		if (!code && is_in(p, i))
 			code = check_memory(p, i);
 	}

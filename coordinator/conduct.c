@@ -19,7 +19,7 @@
  * Invariants: a member owes one report for each phase sent to it (reported == false, counted in missing) and a report counts only
  * if it carries the phase and the round that were sent: what a failed checkpoint left under way is recognised by it, since rounds of
  * SUSPEND are never used twice and a member answers in order. Members that got SUSPEND always get RESUME. Nothing is committed
- * before every member has reported its image; a member that is lost before that fails the checkpoint, unless it is lost in SUSPEND and its end is explained.
+ * before every member has reported its image; a member that is lost before that fails the checkpoint, unless its end is explained (conduct_lost.c).
  */
 #include <errno.h>
 #include <stdarg.h>

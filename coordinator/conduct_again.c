@@ -21,7 +21,7 @@
  *   a command goes               its wish goes with it (--stop, too), for nothing of it is under way; was it the last: IDLE, -ECANCELED
  *   a process comes              welcomed at once
  *   a process ends by itself     as in IDLE; was it the last, and none is being created: IDLE, -ESRCH, now and not at the timer
- *   a process is lost            its parent has to explain it in the next SUSPEND (conduct_lost.c)
+ *   a process is lost            its parent has to explain it in the next SUSPEND (conduct_lost.c), which is also how one that was lost in QUIESCE, DRAIN or WRITE comes here
  *   a report, names, progress    of the attempt that was refused: not counted, and names are not kept (conduct_takes_names()). One that comes as late
  *                                as in the next SUSPEND carries another phase or round, and comes before its sender's answer to that
  *   MSG_QUIT, MSG_FAILED         ENDING
@@ -149,8 +149,10 @@ bool conduct_outwait(struct member *m, const char *text)
 
 void conduct_check_again(struct coordinator *c)
 {
-	if (!c->member_count && !c->half_open)
+	bool nobody = !c->member_count && !c->half_open;
+
+	if (nobody && conduct_lost_none(c))
 		conduct_fail(c, -ESRCH, "the job has no process: all have ended before another attempt");
-	else if (!command_waits(c, UINT32_MAX))
+	else if (!nobody && !command_waits(c, UINT32_MAX))
 		conduct_fail(c, -ECANCELED, "nobody waits for it any more");
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Members that are lost in AGAIN or in SUSPEND: they had not said that they end. One that was running may have ended as its job wants it to, by SIGPIPE or by a signal that its parent has sent: then it has ended
- * as it would have a moment before, and the checkpoint is without it. Or it has crashed and took its work with it, and a checkpoint without it must not replace one that has it. Its parent knows.
+ * Members that are lost in a checkpoint: they had not said that they end. One may have ended as its job wants it to, by SIGPIPE or by a signal that its parent has sent: then it has ended as it would have a
+ * moment before, and the checkpoint is without it. Or it has crashed and took its work with it, and a checkpoint without it must not replace one that has it. Its parent knows.
+ *
+ * From QUIESCE to WRITE nobody runs who could have sent a signal, but who was sent one before it stood may be as late as that: on a busy machine the kernel lets it die when a processor is free, and it has
+ * answered meanwhile. The attempt is over, then, and the parent is heard in the next one.
  *
  * Owns coordinator.losses: who was lost and is not explained. Empty outside AGAIN and SUSPEND, and SUSPEND is not closed before it is.
  *
@@ -65,23 +68,46 @@ static bool lost_has_parent(struct coordinator *c, const struct loss *l)
 	return false;
 }
 
+/* Nobody has explained @l. Its parent may be on its way out of the call that has waited for it, and know a moment later. */
+static void lost_again(struct coordinator *c, struct loss *l)
+{
+	struct loss *each;
+
+	if (!lost_has_parent(c, l) || !conduct_again(c, -EAGAIN, l->text)) {
+		conduct_fail(c, -ECONNRESET, "%s", l->text);
+		return;
+	}
+	list_each(each, &c->losses, node)
+		each->asked = false;
+}
+
+/* It was ended in SUSPEND at the latest, and its parent has told all it knew then. */
+static bool lost_late(const struct coordinator *c)
+{
+	return c->state == STATE_QUIESCE || c->state == STATE_DRAIN || c->state == STATE_WRITE;
+}
+
 void conduct_lost(struct member *m)
 {
 	struct coordinator *c = m->conn->c;
 	struct loss *l = m->born_here || member_find(c, m->host, m->ppid) ? calloc(1, sizeof(*l)) : NULL;
-	char name[128];
+	char name[128], text[sizeof(l->text)];
 
 	member_name(m, name, sizeof(name));
-	if (!l) {
-		conduct_fail(c, -ECONNRESET, "%s was lost %s", name, c->state == STATE_AGAIN ? "before another attempt" : "in SUSPEND");
+	if (c->state == STATE_AGAIN)
+		snprintf(text, sizeof(text), "%s was lost before another attempt", name);
+	else
+		snprintf(text, sizeof(text), "%s was lost in %s", name, conduct_state_name(c->state));
+	if (!l || c->state == STATE_COMMIT) {
+		free(l);
+		conduct_fail(c, -ECONNRESET, "%s", text);
 		return;
 	}
-	l->host = m->host;
-	l->pid = m->pid;
-	l->ppid = m->ppid;
-	l->orphan = lost_is_orphan(m);
-	snprintf(l->text, sizeof(l->text), "%s was lost %s", name, c->state == STATE_AGAIN ? "before another attempt" : "in SUSPEND");
+	*l = (struct loss){ .host = m->host, .pid = m->pid, .ppid = m->ppid, .orphan = lost_is_orphan(m) };
+	memcpy(l->text, text, sizeof(text));
 	list_add_tail(&c->losses, &l->node);
+	if (lost_late(c))
+		lost_again(c, l);
 }
 
 static struct loss *lost_child(const struct member *parent, uint32_t pid)
@@ -121,19 +147,6 @@ void conduct_ended(struct member *parent, const uint8_t *data, size_t length)
 		if (!lost_explain(parent, &e))
 			return;
 	}
-}
-
-/* Nobody has explained @l. Its parent may be on its way out of the call that has waited for it, and know a moment later. */
-static void lost_again(struct coordinator *c, struct loss *l)
-{
-	struct loss *each;
-
-	if (!lost_has_parent(c, l) || !conduct_again(c, -EAGAIN, l->text)) {
-		conduct_fail(c, -ECONNRESET, "%s", l->text);
-		return;
-	}
-	list_each(each, &c->losses, node)
-		each->asked = false;
 }
 
 /* Who may be its parent stands, unless it has just been asked for another one. */

@@ -165,13 +165,13 @@ void conduct_left(struct member *m)
 		return;
 	if (!m->reported)
 		c->missing--;
-	if (c->state != STATE_SUSPEND) {
+	if (!conduct_is_checkpoint(c->state)) {
 		member_name(m, name, sizeof(name));
 		conduct_fail(c, -ECONNRESET, "%s was lost in %s", name, conduct_state_name(c->state));
 		return;
 	}
-	/* Before its report it was running: it has ended as it would have ended a moment before. A newborn may before it can say so, and is in no checkpoint. */
-	if (m->reported || !ends)
+	/* Before its report of SUSPEND it was running: it has ended as it would have ended a moment before. A newborn may before it can say so, and is in no checkpoint. */
+	if (c->state != STATE_SUSPEND || m->reported || !ends)
 		conduct_lost(m);
 	conduct_check(c);
 }

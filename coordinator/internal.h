@@ -406,7 +406,7 @@ void conduct_ask_children(struct coordinator *c);
 bool conduct_suspend_closed(struct coordinator *c);
 
 /* conduct_lost.c */
-void conduct_lost(struct member *m); /* in AGAIN or SUSPEND, without having said that it ends */
+void conduct_lost(struct member *m); /* of a checkpoint, without having said that it ends */
 void conduct_ended(struct member *parent, const uint8_t *data, size_t length); /* it sent MSG_ENDED */
 bool conduct_lost_none(struct coordinator *c); /* all have reported. False: a parent is asked, or the checkpoint has failed */
 void conduct_lost_clear(struct coordinator *c);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -185,6 +186,48 @@ static void test_never(void **state)
 	finish_failed(&s, -ECONNRESET, 7, "pid 20 (child) was lost in SUSPEND (tried 7 times)");
 }
 
+static void end_without(struct scene *s)
+{
+	reports(s, NULL, 0);
+	agent_do(&s->agents[1], PHASE_SUSPEND);
+	finish_without(s, 2);
+}
+
+/* All stand, in @phase, when it dies of what it was sent before. */
+static void late(uint32_t phase, bool expected)
+{
+	static const char *const names[] = { [PHASE_QUIESCE] = "QUIESCE", [PHASE_DRAIN] = "DRAIN", [PHASE_WRITE] = "WRITE" };
+	char words[128];
+	struct scene s;
+
+	snprintf(words, sizeof(words), "pid 20 (child) was lost in %s: signal 9 (Killed) has ended it (tried 2 times)", names[phase]);
+	begin(&s);
+	for (uint32_t p = PHASE_SUSPEND; p < phase; p++) {
+		agents_do(s.agents, 2, p);
+		agent_do(&s.child, p);
+	}
+	agent_do(&s.agents[0], phase);
+	agent_phase(&s.agents[1], phase);
+	link_close(&s.child);
+	again(&s);
+	s.suspend = agent_phase(&s.agents[0], PHASE_SUSPEND);
+	says(&s.agents[0], CHILD, SIGKILL, expected);
+	if (expected) {
+		end_without(&s);
+		return;
+	}
+	agent_phase(&s.agents[1], PHASE_SUSPEND);
+	finish_failed(&s, -ECONNRESET, 2, words);
+}
+
+static void test_late(void **state)
+{
+	for (uint32_t phase = PHASE_QUIESCE; phase <= PHASE_WRITE; phase++) {
+		late(phase, true);
+		late(phase, false);
+	}
+}
+
 /* Between two attempts. */
 static void between(bool expected, void (*end)(struct scene *s))
 {
@@ -198,13 +241,6 @@ static void between(bool expected, void (*end)(struct scene *s))
 	s.suspend = agent_phase(&s.agents[0], PHASE_SUSPEND);
 	says(&s.agents[0], CHILD, SIGTERM, expected);
 	end(&s);
-}
-
-static void end_without(struct scene *s)
-{
-	reports(s, NULL, 0);
-	agent_do(&s->agents[1], PHASE_SUSPEND);
-	finish_without(s, 2);
 }
 
 static void end_failed(struct scene *s)
@@ -287,7 +323,7 @@ int main(void)
 		cmocka_unit_test(test_parent_first), cmocka_unit_test(test_asked), cmocka_unit_test(test_crashed),
 		cmocka_unit_test(test_stood),	     cmocka_unit_test(test_on_its_way), cmocka_unit_test(test_later),
 		cmocka_unit_test(test_never),	     cmocka_unit_test(test_between_two), cmocka_unit_test(test_parent_goes),
-		cmocka_unit_test(test_orphan),
+		cmocka_unit_test(test_orphan),	     cmocka_unit_test(test_late),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
