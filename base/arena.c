@@ -8,15 +8,23 @@
  * Not powers of two: the same field of many objects would then lie in a few sets of the processor's caches.
  *
  * Freed blocks go on a list of their class; an arena holds what it held at its fullest until arena_done. Each chunk
- * begins with 16 bytes of its own: the link to the chunk before.
+ * begins with 16 bytes of its own: the link to the chunk before, and its size.
+ *
+ * Who fills several chunks has thousands of objects, and goes through them: of an arena that maps by itself later chunks are whole huge pages, where the kernel has some, so that
+ * they are not beyond the reach of the processor's TLB.
  */
 #include "base/arena.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/macro.h"
+#include "base/sys.h"
 
 #define CHUNK_SIZE (1u << 20)
+#define CHUNKS_SMALL 4u
+#define HUGE_PAGE (2u << 20)
 #define LARGE_SIZE (128u << 10)
 #define LARGE_CLASS 0xff
 
@@ -26,7 +34,12 @@ struct header {
 	uint64_t size;	 /* bytes of the whole block or mapping */
 };
 
-_Static_assert(sizeof(struct header) == 16, "payload alignment");
+struct chunk {
+	struct chunk *before;
+	size_t size;
+};
+
+_Static_assert(sizeof(struct header) == 16 && sizeof(struct chunk) == 16, "payload alignment");
 
 /* The class of @size bytes, and what each of its blocks takes. */
 static unsigned int class_of(size_t size, size_t *ret_block)
@@ -53,6 +66,36 @@ static void *chunk_map(struct arena *a, size_t len)
 	return raw_is_error(p) ? NULL : p;
 }
 
+static char *huge_map(void)
+{
+	char *p = raw_mmap(NULL, 2 * HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *at, *end;
+
+	if (raw_is_error(p))
+		return NULL;
+	at = (char *)ALIGN_UP((uintptr_t)p, (uintptr_t)HUGE_PAGE);
+	end = at + HUGE_PAGE;
+	if (at != p)
+		raw_munmap(p, (size_t)(at - p));
+	raw_munmap(end, (size_t)(p + 2 * HUGE_PAGE - end));
+	RAW3(SYS_madvise, at, HUGE_PAGE, MADV_HUGEPAGE);
+	return at;
+}
+
+static int chunk_add(struct arena *a)
+{
+	size_t size = a->map || a->chunk_count < CHUNKS_SMALL ? CHUNK_SIZE : HUGE_PAGE;
+	struct chunk *c = size == HUGE_PAGE ? (void *)huge_map() : chunk_map(a, size);
+
+	if (!c)
+		return -ENOMEM;
+	*c = (struct chunk){ .before = a->chunks, .size = size };
+	a->chunks = c;
+	a->chunk_count++;
+	a->bump = (char *)(c + 1);
+	a->bump_end = (char *)c + size;
+	return 0;
+}
+
 static void *large_alloc(struct arena *a, size_t size)
 {
 	size_t len = ALIGN_UP(size + FM_PAGE_SIZE, FM_PAGE_SIZE);
@@ -75,15 +118,8 @@ static struct header *small_take(struct arena *a, unsigned int class, size_t blo
 		memset(h + 1, 0, sizeof(void *));
 		return h;
 	}
-	if (!a->bump || (size_t)(a->bump_end - a->bump) < block) {
-		a->bump = chunk_map(a, CHUNK_SIZE);
-		if (!a->bump)
-			return NULL;
-		a->bump_end = a->bump + CHUNK_SIZE;
-		memcpy(a->bump, &a->chunks, sizeof(void *));
-		a->chunks = a->bump;
-		a->bump += sizeof(struct header);
-	}
+	if ((!a->bump || (size_t)(a->bump_end - a->bump) < block) && chunk_add(a))
+		return NULL;
 	h = (struct header *)a->bump;
 	a->bump += block;
 	return h;
@@ -132,17 +168,19 @@ void arena_free(struct arena *a, void *p)
 
 void arena_done(struct arena *a)
 {
-	void *chunk = a->chunks, *before;
+	struct chunk *c = a->chunks, *before;
 
-	for (; chunk; chunk = before) {
-		memcpy(&before, chunk, sizeof(void *));
+	for (; c; c = before) {
+		before = c->before;
 		if (a->unmap)
-			a->unmap(chunk, CHUNK_SIZE);
+			a->unmap(c, c->size);
 		else
-			raw_munmap(chunk, CHUNK_SIZE);
+			raw_munmap(c, c->size);
 	}
 	memset(a->free, 0, sizeof(a->free));
-	a->chunks = a->bump = a->bump_end = NULL;
+	a->chunks = NULL;
+	a->chunk_count = 0;
+	a->bump = a->bump_end = NULL;
 }
 
 void *arena_realloc(struct arena *a, void *p, size_t size)

@@ -8,10 +8,13 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/lock.h"
 
 #define ARENA_CLASSES 48 /* 16 bytes to 128 KiB */
+
+struct chunk;
 
 struct arena {
 	struct lock lock;
@@ -19,7 +22,8 @@ struct arena {
 	int (*unmap)(void *at, size_t len);
 	void *free[ARENA_CLASSES];
 	char *bump, *bump_end;
-	void *chunks; /* each begins with the address of the one before */
+	struct chunk *chunks; /* the last one; each knows the one before */
+	uint32_t chunk_count;
 };
 
 /* NULL when the kernel gives no memory. */

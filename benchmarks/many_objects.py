@@ -21,6 +21,7 @@ class ManyObjects:
             made, before = self.verbs_post_poll(name, queue_pairs, regions)
             for way in ('idle', 'busy'):
                 self.verbs_one(name, [queue_pairs, regions, way], made, before, limit_ms)
+        self.verbs_post_poll('verbs-1024qp-1mr', 1024, 1)  # what they touch just fits into a cache of 1 MiB, or does not
 
         few, many = 16, 64
         each = {n: better_half([self.verbs_together(n, 4000) for _ in range(3)]) / n for n in (few, many)}

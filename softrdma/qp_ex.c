@@ -212,7 +212,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 	sr_sq_lock(ctx, &ctx->self, qp->shm);
 	qp->building = NULL;
 	qp->build_err = sr_qp_sends(qp) ? 0 : EINVAL;
-	qp->build_tail = atomic_load_explicit(&qp->shm->sq_tail, memory_order_relaxed);
+	qp->build_tail = sr_sq_begin(qp->shm);
 }
 
 static void wr_abort(struct ibv_qp_ex *ex)

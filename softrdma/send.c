@@ -115,7 +115,7 @@ static void wqe_target(struct sr_context *ctx, struct sr_qp *qp, struct sr_wqe *
 
 static int post_one(struct sr_context *ctx, struct sr_qp *qp, const struct ibv_send_wr *wr, enum ibv_mw_type window)
 {
-	uint32_t tail = atomic_load_explicit(&qp->shm->sq_tail, memory_order_relaxed);
+	uint32_t tail = sr_sq_begin(qp->shm);
 	struct sr_wqe *w = sr_sq_slot(ctx->seg, qp->shm, tail);
 	int err = wr_check(qp, wr);
 

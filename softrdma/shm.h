@@ -22,7 +22,7 @@
 #include "softrdma/rlock.h"
 
 #define SR_MAGIC 0x616d647274666f73ull /* "softrdma" */
-#define SR_LAYOUT 8
+#define SR_LAYOUT 9
 #define SR_SEG_SIZE (1ull << 32)
 
 #define SR_CTX_BITS 10
@@ -317,6 +317,7 @@ struct sr_shm_qp {
 	uint32_t tries;
 	uint32_t draining; /* in SQD: not drained yet; SR_DRAIN_NOTIFY: somebody wants to know */
 	uint32_t peer_epoch; /* of the QP at the other end that this one has met; 0: none yet */
+	uint32_t sq_base;    /* owner: what is in the first slot */
 	_Atomic uint64_t next_try;
 
 	/* Responder, under rx_lock. */
@@ -351,7 +352,20 @@ static inline void *sr_at(void *base, uint64_t off) { return (char *)base + off;
 
 static inline struct sr_wqe *sr_sq_slot(void *base, struct sr_shm_qp *q, uint32_t seq)
 {
-	return sr_at(base, q->sq + (uint64_t)(seq & q->sq_mask) * q->sq_stride);
+	return sr_at(base, q->sq + (uint64_t)((seq - q->sq_base) & q->sq_mask) * q->sq_stride);
+}
+
+/*
+ * What is posted next; the owner's, under sq_lock. An empty ring begins at its first slot: of thousands that are never deep the caches hold one slot each. Whoever has read the
+ * slots had the lock, or what it read about was not complete.
+ */
+static inline uint32_t sr_sq_begin(struct sr_shm_qp *q)
+{
+	uint32_t tail = atomic_load_explicit(&q->sq_tail, memory_order_relaxed);
+
+	if (atomic_load_explicit(&q->sq_freed, memory_order_acquire) == tail)
+		q->sq_base = tail;
+	return tail;
 }
 
 static inline struct sr_av *sr_wqe_av(struct sr_shm_qp *q, struct sr_wqe *w) { return sr_at(w, q->sq_av); }

@@ -47,6 +47,16 @@ __attribute__((noinline)) int verbs_ring_refresh(struct verbs_ring *r, uint64_t 
 	return position - head < r->credits;
 }
 
+/* Field by field, as the program has just written it: the whole would wait until all of that is in the cache. */
+static inline void copy_piece(struct ibv_sge *to, const struct ibv_sge *from)
+{
+	const volatile struct ibv_sge *f = from;
+
+	to->addr = f->addr;
+	to->length = f->length;
+	to->lkey = f->lkey;
+}
+
 /* Fills the slot; 0 or an errno. */
 static inline int record_send(struct verbs_ring *q, struct verbs_send *s, const struct ibv_send_wr *wr)
 {
@@ -73,8 +83,8 @@ static inline int record_send(struct verbs_ring *q, struct verbs_send *s, const 
 	if (wr->send_flags & IBV_SEND_INLINE)
 		return copy_inline(q, s, wr);
 	sges = send_data(s);
-	for (uint32_t i = 0; i < s->num_sge; i++)
-		sges[i] = wr->sg_list[i];
+	for (int i = 0; i < wr->num_sge; i++)
+		copy_piece(&sges[i], &wr->sg_list[i]);
 	return 0;
 }
 
@@ -137,8 +147,8 @@ void verbs_ud_real(struct ibv_send_wr *wr)
 }
 
 /* Records and prepares one; how many sges of @sges it took, or -errno. */
-static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t position, const struct ibv_send_wr *wr,
-			       struct ibv_send_wr *to, struct ibv_sge *sges)
+__attribute__((always_inline)) static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t position,
+								       const struct ibv_send_wr *wr, struct ibv_send_wr *to, struct ibv_sge *sges)
 {
 	struct verbs_ring *q = &qp->sq;
 	int r;
@@ -148,9 +158,10 @@ static inline int prepare_send(struct shadow_qp *qp, uint64_t head, uint64_t pos
 	r = record_send(q, ring_send(q, position), wr);
 	if (unlikely(r))
 		return -r;
-	*to = *wr;
+	memcpy(to, wr, offsetof(struct ibv_send_wr, bind_mw)); /* what is behind it is theirs alone */
 	to->wr_id = ring_wr_id(q, position);
 	if (unlikely(send_of_window(wr->opcode))) {
+		to->bind_mw = wr->bind_mw;
 		verbs_mw_post(qp, ring_send(q, position), wr);
 		if (wr->opcode == IBV_WR_BIND_MW)
 			translate_bind(to);
@@ -203,7 +214,7 @@ static int post_send_batch(struct shadow_qp *qp, struct ibv_send_wr **wr)
 {
 	struct ibv_send_wr chain[BATCH], *bad = NULL, *w = *wr;
 	struct ibv_sge sges[BATCH_SGES];
-	uint64_t head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
+	uint64_t head = ring_begin(&qp->sq);
 	int n = 0, used = 0, r = 0, refused = 0;
 
 	while (w && n < BATCH && used + w->num_sge <= BATCH_SGES) {
@@ -234,9 +245,9 @@ static int post_send_batch(struct shadow_qp *qp, struct ibv_send_wr **wr)
 }
 
 /* The common case, one request: its copy and nothing else. */
-static inline int post_send_one(struct shadow_qp *qp, struct ibv_send_wr *wr)
+__attribute__((always_inline)) static inline int post_send_one(struct shadow_qp *qp, struct ibv_send_wr *wr)
 {
-	uint64_t head = atomic_load_explicit(&qp->sq.head, memory_order_relaxed);
+	uint64_t head = ring_begin(&qp->sq);
 	struct ibv_sge sges[BATCH_SGES];
 	struct ibv_send_wr one, *bad = NULL;
 	int r = prepare_send(qp, head, head, wr, &one, sges);
@@ -287,7 +298,7 @@ int verbs_post_send(struct ibv_qp *p, struct ibv_send_wr *wr, struct ibv_send_wr
 static int post_recv_one(struct shadow_qp *qp, const struct ibv_recv_wr *wr)
 {
 	struct verbs_ring *q = &qp->rq;
-	uint64_t head = atomic_load_explicit(&q->head, memory_order_relaxed);
+	uint64_t head = ring_begin(q);
 	struct verbs_receive *slot = ring_receive(q, head);
 	struct ibv_recv_wr one = { .num_sge = wr->num_sge, .sg_list = wr->sg_list }, *bad;
 	struct ibv_sge sges[BATCH_SGES];
@@ -300,7 +311,7 @@ static int post_recv_one(struct shadow_qp *qp, const struct ibv_recv_wr *wr)
 	slot->wr_id = wr->wr_id;
 	slot->num_sge = (uint32_t)wr->num_sge;
 	for (int i = 0; i < wr->num_sge; i++)
-		slot->sge[i] = wr->sg_list[i];
+		copy_piece(&slot->sge[i], &wr->sg_list[i]);
 	if (unlikely(q->translate)) {
 		verbs_sges_real(qp->pub.context, sges, wr->sg_list, slot->num_sge);
 		one.sg_list = sges;

@@ -22,9 +22,9 @@ static int ring_init(struct verbs_ring *r, uint32_t capacity, uint32_t reserve, 
 	r->capacity = capacity;
 	r->mask = (uint32_t)slots - 1;
 	r->max_sge = (uint16_t)max_sge;
-	r->max_inline = max_inline;
-	r->stride = ALIGN_UP((uint32_t)header + max_sge * (uint32_t)sizeof(struct ibv_sge) + max_inline, 64u);
-	r->slots = verbs_alloc_aligned(slots * r->stride);
+	r->max_inline = (uint16_t)max_inline;
+	r->stride = (uint16_t)(ALIGN_UP((uint32_t)header + max_sge * (uint32_t)sizeof(struct ibv_sge) + max_inline, RING_LINE) / RING_LINE);
+	r->slots = verbs_alloc_aligned(slots * r->stride * RING_LINE);
 	return r->slots ? 0 : -ENOMEM;
 }
 
@@ -32,6 +32,7 @@ static void ring_empty(struct verbs_ring *r)
 {
 	atomic_store(&r->tail, 0);
 	atomic_store(&r->head, 0);
+	r->base = 0;
 	r->credits = 0;
 }
 
@@ -52,8 +53,10 @@ static int qp_init(struct shadow_qp *qp, struct ibv_qp_init_attr *attr, const st
 	qp->sq.signal_all = attr->sq_sig_all ? IBV_SEND_SIGNALED : 0;
 	qp->init.cap = *cap;
 	qp->init.cap.max_send_wr -= qp->reserve;
+	if (qp->init.cap.max_inline_data > UINT16_MAX)
+		qp->init.cap.max_inline_data = UINT16_MAX;
 	attr->cap = qp->init.cap;
-	r = ring_init(&qp->sq, attr->cap.max_send_wr, qp->reserve, cap->max_send_sge, cap->max_inline_data,
+	r = ring_init(&qp->sq, attr->cap.max_send_wr, qp->reserve, cap->max_send_sge, attr->cap.max_inline_data,
 		      sizeof(struct verbs_send));
 	if (!r)
 		r = ring_init(&qp->rq, cap->max_recv_wr, 0, cap->max_recv_sge, 0, sizeof(struct verbs_receive));

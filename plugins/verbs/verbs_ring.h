@@ -14,21 +14,26 @@ enum {
 	VERBS_TRANSLATE_XRC = 4,  /* requests name a shared receive queue */
 };
 
+#define RING_LINE 64u /* bytes; of the processor's caches */
+
 /*
- * A queue of posted work. Positions count up for ever; slot = position & mask. [tail, head) is outstanding.
- * head moves under @lock, by the posters; tail under the lock of the completion queue, by the pollers.
+ * A queue of posted work. Positions count up for ever; [tail, head) is outstanding. head moves under @lock, by the posters; tail under the lock of the completion queue, by the
+ * pollers. The slot of a position is its distance from @base, & mask. Who posts to an empty queue, when nobody reads a slot, moves @base there: a queue that is never deep uses its
+ * first slots alone, so that thousands of them stay in the processor's caches.
+ *
  * All that both need lies in one cache line: with thousands of queue pairs, or system calls between two posts, each line is cold. A poller that is another thread looks
  * at the handle in any case, so that it moves the tail there costs nothing more.
  */
 struct verbs_ring {
 	struct lock lock;
 	uint32_t mask;
+	uint32_t base;
 	uint32_t credits; /* positions that are free for sure; 0: ask the tail */
-	uint32_t stride;
+	uint16_t stride;  /* from slot to slot, in RING_LINEs */
 	uint16_t max_sge;
-	uint8_t signal_all; /* IBV_SEND_SIGNALED or 0 */
-	uint8_t translate;  /* VERBS_TRANSLATE_* */
-	uint32_t max_inline;
+	uint16_t max_inline;
+	uint8_t signal_all;	  /* IBV_SEND_SIGNALED or 0 */
+	uint8_t translate;	  /* VERBS_TRANSLATE_* */
 	uint32_t handle;	  /* upper half of the wr_ids that the device is given */
 	_Atomic uint32_t windows; /* outstanding requests that bind or invalidate one */
 	char *slots;
@@ -69,13 +74,26 @@ struct verbs_receive {
 	struct ibv_sge sge[];
 };
 
+static inline void *ring_slot(const struct verbs_ring *r, uint64_t position)
+{
+	return r->slots + (size_t)(((uint32_t)position - r->base) & r->mask) * r->stride * RING_LINE;
+}
 static inline struct verbs_send *ring_send(const struct verbs_ring *r, uint64_t position)
 {
-	return (struct verbs_send *)(r->slots + (size_t)(position & r->mask) * r->stride);
+	return ring_slot(r, position);
 }
 static inline struct verbs_receive *ring_receive(const struct verbs_ring *r, uint64_t position)
 {
-	return (struct verbs_receive *)(r->slots + (size_t)(position & r->mask) * r->stride);
+	return ring_slot(r, position);
+}
+/* The position that is posted to next. Under r->lock. */
+static inline uint64_t ring_begin(struct verbs_ring *r)
+{
+	uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
+
+	if (atomic_load_explicit(&r->tail, memory_order_acquire) == head)
+		r->base = (uint32_t)head;
+	return head;
 }
 static inline int send_has_operands(uint32_t opcode)
 {
