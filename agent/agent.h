@@ -278,6 +278,7 @@ void pending_restart(uint32_t tid); /* in that thread; 0: the process, in the ch
 
 /* ---- itimers.c ---- */
 int itimers_record(struct image_timer t[3]); /* after pending_record */
+void itimers_at(struct image_timer t[3], uint64_t monotonic_ns); /* what is left then */
 
 /* ---- names.c ---- */
 int names_send(void);	   /* what was published and asked in this phase, and is not sent yet; link_lock held */

@@ -124,6 +124,7 @@ static int read_process(struct image_process *p)
 	p->huge_at_end = 1; /* plugins/process/ */
 	p->stopped = (uint32_t)let_run_stopped();
 	memcpy(p->timers, state.timers, sizeof(p->timers));
+	itimers_at(p->timers, p->monotonic_ns);
 	raw_read_file("/proc/sys/kernel/random/boot_id", (char *)p->boot_id, sizeof(p->boot_id));
 	n = read_paths(p);
 	if (n < 0)

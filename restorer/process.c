@@ -84,13 +84,28 @@ void process_restore(struct restorer *r)
 	leave_word(r);
 }
 
+/* Of the real one what has gone since the checkpoint on the clock that it goes with is taken off; one that is late expires now. */
+static uint64_t timer_left_us(const struct image_process *p, int which)
+{
+	uint64_t value = p->timers[which].value_us, now, gone;
+	struct timespec t = { 0 };
+
+	RAW2(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
+	now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	if (which != ITIMER_REAL || !value || now <= p->monotonic_ns)
+		return value;
+	gone = (now - p->monotonic_ns) / 1000;
+	return value > gone ? value - gone : 1;
+}
+
 void process_start_timers(struct restorer *r)
 {
 	for (int which = ITIMER_REAL; which <= ITIMER_PROF; which++) {
 		const struct image_timer *t = &r->plan->process.timers[which];
+		uint64_t left = timer_left_us(&r->plan->process, which);
 		struct itimerval v = {
 			.it_interval = { (time_t)(t->interval_us / 1000000), (suseconds_t)(t->interval_us % 1000000) },
-			.it_value = { (time_t)(t->value_us / 1000000), (suseconds_t)(t->value_us % 1000000) },
+			.it_value = { (time_t)(left / 1000000), (suseconds_t)(left % 1000000) },
 		};
 		int err = t->value_us ? (int)RAW3(SYS_setitimer, which, &v, NULL) : 0;
 

@@ -25,7 +25,7 @@ struct event_timerfd {
 	struct event_record head;
 	uint32_t clock;	      /* clockid of timerfd_create */
 	uint32_t flags;	      /* of the last timerfd_settime */
-	uint64_t expiry_ns;   /* next one, on its clock; 0: none. Relative timers of the realtime clock: nanoseconds left */
+	uint64_t expiry_ns;   /* next one, on its clock; 0: none. Relative timers of the realtime clock: on CLOCK_MONOTONIC */
 	uint64_t interval_ns; /* 0: fires once */
 	uint64_t ticks;	      /* expirations that nobody has read */
 };

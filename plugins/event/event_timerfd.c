@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * timerfd. Monotonic clocks go on where they were, so a timer of theirs is kept as the moment of its next expiration; so is an absolute one
- * of the realtime clock, which has gone on: it may have expired meanwhile. A relative one of the realtime clock has so much
- * time left as it had.
+ * of the realtime clock, which has gone on: it may have expired meanwhile. A relative one of the realtime clock
+ * goes with CLOCK_MONOTONIC, and is kept as a moment of that.
  *
  * Expirations that nobody has read: a periodic timer that is set to begin N intervals before its next expiration has expired N times. A
  * timer that fires once has 0 or 1; one that has fired is set to a moment long past.
@@ -50,7 +50,7 @@ static struct timespec to_timespec(uint64_t ns)
 	return (struct timespec){ .tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u) };
 }
 
-/* As the time that is left, not as a moment. */
+/* Of the realtime clock, and goes with CLOCK_MONOTONIC. */
 static int is_relative(const struct event_timerfd *t)
 {
 	return is_realtime(t->clock) && !(t->flags & TFD_TIMER_ABSTIME);
@@ -81,7 +81,7 @@ static int read_fdinfo(const struct fermata_desc *d, struct event_timerfd *t)
 
 struct look {
 	struct event_timerfd timer;
-	uint64_t left_ns, now_ns; /* now_ns: what its clock says */
+	uint64_t left_ns, now_ns, monotonic_ns; /* now_ns: what its clock says */
 	uint64_t took_ns; /* between these two */
 	int is_whole; /* no expiration can have come before the last read */
 };
@@ -98,6 +98,7 @@ static int look_at(const struct fermata_desc *d, struct look *l)
 	l->took_ns = raw_now_ns() - begin;
 	r = read_fdinfo(d, &l->timer);
 	l->left_ns = to_ns(&set.it_value);
+	l->monotonic_ns = begin;
 	l->timer.interval_ns = to_ns(&set.it_interval);
 	l->is_whole = !l->left_ns || !l->timer.interval_ns || raw_now_ns() - begin < l->left_ns;
 	return r;
@@ -149,8 +150,8 @@ int event_timerfd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	t->expiry_ns = l.left_ns;
 	if (!l.left_ns && t->interval_ns && t->ticks) /* due, after others that nobody has read */
 		t->expiry_ns = 1;
-	if (t->expiry_ns && !is_relative(t))
-		t->expiry_ns += l.now_ns;
+	if (t->expiry_ns)
+		t->expiry_ns += is_relative(t) ? l.monotonic_ns : l.now_ns;
 	return fermata_sink_write(sink, t, sizeof(*t));
 }
 
@@ -165,30 +166,41 @@ static int create(const struct fermata_desc *d, uint32_t clock)
 	return (int)RAW2(SYS_timerfd_create, is_realtime(clock) ? CLOCK_REALTIME : CLOCK_BOOTTIME, TFD_CLOEXEC);
 }
 
-static void settings(const struct event_timerfd *t, struct itimerspec *ret)
+/* Only one that is set to a moment can have expired several times: of an interval, and unread. As it is the kernel's from then on, it is one of the realtime clock. */
+static int stays_relative(const struct event_timerfd *t, uint64_t now)
 {
-	uint64_t expiry = t->expiry_ns, before = t->ticks * t->interval_ns;
+	return is_relative(t) && !(t->interval_ns && (t->ticks || (t->expiry_ns && t->expiry_ns <= now)));
+}
 
-	if (expiry && is_relative(t))
-		expiry += now_ns(t->clock);
+/* The flags to set it with. */
+static int settings(const struct event_timerfd *t, struct itimerspec *ret)
+{
+	uint64_t expiry = t->expiry_ns, before = t->ticks * t->interval_ns, now = raw_now_ns();
+	int relative = stays_relative(t, now);
+
+	if (expiry && is_relative(t) && !relative)
+		expiry += now_ns(t->clock) - now;
+	else if (relative)
+		before += now;
 	if (expiry)
 		expiry = expiry > before ? expiry - before : 1;
 	else if (t->ticks)
 		expiry = 1;
 	ret->it_value = to_timespec(expiry);
 	ret->it_interval = to_timespec(t->interval_ns);
+	if (relative)
+		return 0;
+	return TFD_TIMER_ABSTIME | (is_realtime(t->clock) && t->flags & TFD_TIMER_ABSTIME ? (int)t->flags & TFD_TIMER_CANCEL_ON_SET : 0);
 }
 
 int event_timerfd_restore(struct fermata_desc *d, const struct event_timerfd *t)
 {
-	int fd = create(d, t->clock), flags = TFD_TIMER_ABSTIME, r;
+	int fd = create(d, t->clock), flags, r;
 	struct itimerspec set;
 
 	if (fd < 0)
 		return fd;
-	if (is_realtime(t->clock) && t->flags & TFD_TIMER_ABSTIME)
-		flags |= t->flags & TFD_TIMER_CANCEL_ON_SET;
-	settings(t, &set);
+	flags = settings(t, &set);
 	r = (int)RAW4(SYS_timerfd_settime, fd, flags, &set, NULL);
 	if (!r)
 		return fd;

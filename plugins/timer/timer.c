@@ -2,7 +2,8 @@
 /*
  * POSIX timers: timer_create, with all that libc builds on it (SIGEV_THREAD is a signal to a thread of libc's that keeps the kernel's number of the timer).
  * The kernel lists them in /proc/self/timers, timer_gettime has their time. A timer is kept as the moment of its next expiration, as timerfd
- * (plugins/event/event_timerfd.c); one of a processor's time, and a relative one of the realtime clock, as the time left.
+ * (plugins/event/event_timerfd.c); one of a processor's time as the time left. A relative one of the realtime clock is kept as a moment of CLOCK_MONOTONIC, with which it goes: what has been set to
+ * end before a sleep ends does so after a restart, too.
  *
  * A signal that waits is taken out by the agent and told to us: so many expirations nobody has seen. Taking it out made the kernel set an interval
  * timer again. To make it wait again the timer is set into the past, by as many intervals: the kernel then sends the one signal that a timer may have waiting,
@@ -43,16 +44,18 @@ static int quiesce(void)
 	return timer_list(&timers, &count);
 }
 
-static int is_left(const struct timer_entry *e)
+static uint32_t kind_of(const struct timer_entry *e)
 {
-	return timer_is_cpu(e->clock) || (timer_is_realtime(e->clock) && !fermata_timer_is_absolute(e->id));
+	if (timer_is_cpu(e->clock))
+		return TIMER_LEFT;
+	return timer_is_realtime(e->clock) && !fermata_timer_is_absolute(e->id) ? TIMER_MONOTONIC : 0;
 }
 
 /*
- * What is left, and what its clock says at that moment: a thread that stands between the two reads for a while makes a timer late. Of several looks that
+ * What is left, and what its clock and CLOCK_MONOTONIC say at that moment: a thread that stands between the two reads for a while makes a timer late. Of several looks that
  * which took the least time counts.
  */
-static int read_moment(const struct timer_entry *e, struct itimerspec *left, uint64_t *ret_now)
+static int read_moment(const struct timer_entry *e, struct itimerspec *left, uint64_t *ret_now, uint64_t *ret_monotonic)
 {
 	uint64_t best = UINT64_MAX, begin, now, took;
 	struct itimerspec seen;
@@ -67,6 +70,7 @@ static int read_moment(const struct timer_entry *e, struct itimerspec *left, uin
 			best = took;
 			*left = seen;
 			*ret_now = now;
+			*ret_monotonic = begin;
 		}
 	} while (!r && best > MOMENT_NS && ++looks < MOMENT_LOOKS);
 	return r;
@@ -76,18 +80,18 @@ static int read_time(struct timer *t)
 {
 	struct timer_entry *e = &t->entry;
 	struct itimerspec left;
-	uint64_t now = 0;
-	int r = read_moment(e, &left, &now);
+	uint64_t now = 0, monotonic = 0;
+	int r = read_moment(e, &left, &now, &monotonic);
 
 	if (r)
 		return fermata_fail(r, "timer %d cannot be read (errno %d)", e->id, -r);
 	e->expiry_ns = timer_to_ns(&left.it_value);
 	e->interval_ns = timer_to_ns(&left.it_interval);
-	e->flags &= ~(uint32_t)TIMER_LEFT;
+	e->flags = (e->flags & TIMER_THREAD) | kind_of(e);
 	t->moment = e->expiry_ns ? e->expiry_ns + now : 0;
-	if (is_left(e))
-		e->flags |= TIMER_LEFT;
-	else
+	if (e->expiry_ns && e->flags & TIMER_MONOTONIC)
+		e->expiry_ns += monotonic;
+	else if (!(e->flags & TIMER_LEFT))
 		e->expiry_ns = t->moment;
 	return 0;
 }

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define TIMER_RECORD_VERSION 1
+#define TIMER_RECORD_VERSION 2
 
 struct timer_record {
 	uint32_t version;
@@ -13,8 +13,9 @@ struct timer_record {
 _Static_assert(sizeof(struct timer_record) == 8, "timer_record");
 
 enum {
-	TIMER_LEFT = 1,	  /* expiry_ns is the time that was left, not a moment */
-	TIMER_THREAD = 2, /* notifies thread tid (SIGEV_THREAD_ID) */
+	TIMER_LEFT = 1,	     /* of a processor's time: expiry_ns is the time that was left, not a moment */
+	TIMER_THREAD = 2,    /* notifies thread tid (SIGEV_THREAD_ID) */
+	TIMER_MONOTONIC = 4, /* relative, of the realtime clock, which counts as CLOCK_MONOTONIC does: expiry_ns is a moment of that */
 };
 
 struct timer_entry {
@@ -25,7 +26,7 @@ struct timer_entry {
 	uint32_t tid;
 	uint32_t flags;
 	uint64_t value;	   /* sigev_value */
-	uint64_t expiry_ns; /* next one, on its clock; 0: none */
+	uint64_t expiry_ns; /* next one, on its clock (but see enum); 0: none */
 	uint64_t interval_ns; /* 0: fires once */
 	uint64_t ticks;	   /* expirations whose signal waits */
 };

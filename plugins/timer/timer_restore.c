@@ -76,10 +76,22 @@ int timer_arm(const struct timer_entry *e, uint64_t moment)
 	return set(e, TIMER_ABSTIME, moment > before ? moment - before : 1);
 }
 
+/* One that would have expired by now has: it is set into the past. Else it is relative again, and goes on when the realtime clock is set. */
+static int arm_monotonic(const struct timer_entry *e)
+{
+	uint64_t now = raw_now_ns();
+
+	if (!e->ticks && e->expiry_ns > now)
+		return set(e, 0, e->expiry_ns - now);
+	return timer_arm(e, timer_now_ns(e->clock) + e->expiry_ns - now);
+}
+
 static int arm_again(const struct timer_entry *e)
 {
 	uint64_t expiry = e->expiry_ns;
 
+	if (expiry && e->flags & TIMER_MONOTONIC)
+		return arm_monotonic(e);
 	if (!(e->flags & TIMER_LEFT) || !expiry)
 		return timer_arm(e, expiry);
 	if (!e->ticks)
