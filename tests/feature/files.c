@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Open files: numbers, offsets, flags and close-on-exec; descriptors that are duplicates share an offset, also with a child; the
- * ones opened apart do not. A directory, /dev/null and a file read to its middle, too.
+ * ones opened apart do not. A directory, /dev/null and a file read to its middle, too. A file that nobody
+ * reads keeps the time when it was read last.
  */
 #include "feature.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
-static int plain, duplicate, far_duplicate, appending, apart, cloexec, directory, null_fd, zero_fd;
+static int plain, duplicate, far_duplicate, appending, apart, cloexec, directory, null_fd, zero_fd, unread;
+static const struct timespec read_at = { 1000000000, 500000000 }, written_at = { 1100000000, 0 };
 static struct area {
 	off_t offset;
 	int turn;
@@ -29,6 +32,17 @@ static void open_all(void)
 		CHECK(write(plain, "0123456789abcdef", 16) == 16);
 	CHECK(lseek(apart, 4000, SEEK_SET) == 4000 && lseek(plain, 100, SEEK_SET) == 100);
 	area->offset = 100;
+	CHECK((unread = open("unread", O_RDWR | O_CREAT, 0600)) >= 0 && write(unread, "x", 1) == 1);
+	CHECK(futimens(unread, (struct timespec[]){ read_at, written_at }) == 0);
+}
+
+static void times_check(void)
+{
+	struct stat st;
+
+	CHECK(fstat(unread, &st) == 0);
+	CHECK(st.st_atim.tv_sec == read_at.tv_sec && st.st_atim.tv_nsec == read_at.tv_nsec);
+	CHECK(st.st_mtim.tv_sec == written_at.tv_sec && st.st_mtim.tv_nsec == written_at.tv_nsec);
 }
 
 static void flags_check(void)
@@ -75,6 +89,7 @@ int main(void)
 		feature_work();
 		turn(0, far_duplicate);
 		flags_check();
+		times_check();
 		CHECK(write(null_fd, "x", 1) == 1 && read(null_fd, buf, 1) == 0);
 		CHECK(read(zero_fd, buf, 16) == 16 && buf[15] == 0);
 		CHECK(fchdir(directory) == 0);
