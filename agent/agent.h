@@ -173,6 +173,8 @@ void child_forked(void); /* in a fork's child */
 
 /* ---- call.c: interrupted system calls go on ---- */
 void call_continue(ucontext_t *frame, const struct stop_thread *t, bool restarted);
+
+/* ---- call_number.c ---- */
 void call_note(struct stop_thread *t); /* reads what the thread is blocked in; before it is asked to stop */
 
 /* ---- dump.c ---- */

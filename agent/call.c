@@ -5,10 +5,7 @@
  * Our handler has SA_RESTART, so the kernel restarts most calls by itself (the frame's rip then stands before the instruction). The
  * others (poll, nanosleep, sigsuspend, semop, ... : signal(7)) come with rip behind the instruction and rax = -EINTR. For
  * those, call_continue() puts the frame back: rip to the instruction, rax to the number, and a relative time-out to what is left
- * of it. The number is what /proc/self/task/TID/syscall said just before the thread was asked to stop, and holds only if
- * stack pointer, program counter and all six arguments are still the frame's; else it is read from the `mov $number, %eax`
- * before the instruction,
- * or one instruction further ahead: the thread has begun the call in between, or is in it for the second time, after SIGCONT, which is another number (restart_syscall).
+ * of it. Which call it is call_number.c says.
  *
  * A signal of the program's own that became pending meanwhile must end the call with EINTR, as it would have: then the
  * frame is left alone, and the handler runs on the way out. A call that the kernel has made ready to be restarted is
@@ -29,10 +26,7 @@
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 
-#include "agent/wrap.h"
-
-#define CALLS_END 1024 /* no call has a number so high */
-#define SYSCALL_SIZE 64 /* bytes, or more, of libc's syscall(2) */
+#include "agent/call_number.h"
 
 enum how {
 	AGAIN = 1,   /* same arguments: no time-out, or an absolute one */
@@ -96,91 +90,6 @@ static const uint16_t restarted_calls[] = {
 };
 
 static __thread struct timespec rest __attribute__((tls_model("initial-exec")));
-
-/* Takes one number, decimal or 0x.., and what follows it up to the next. */
-static uint64_t take_number(const char **p)
-{
-	uint64_t v = 0, base = 10;
-
-	if ((*p)[0] == '0' && (*p)[1] == 'x') {
-		base = 16;
-		*p += 2;
-	}
-	for (;; (*p)++) {
-		char c = **p;
-
-		if (c >= '0' && c <= '9')
-			v = v * base + (uint64_t)(c - '0');
-		else if (base == 16 && c >= 'a' && c <= 'f')
-			v = v * base + (uint64_t)(c - 'a' + 10);
-		else
-			break;
-	}
-	while (**p == ' ')
-		(*p)++;
-	return v;
-}
-
-void call_note(struct stop_thread *t)
-{
-	char path[64], buf[256];
-	const char *p = buf;
-
-	t->call = -1;
-	fm_format(path, sizeof(path), "/proc/self/task/%d/syscall", t->tid);
-	if (raw_read_file(path, buf, sizeof(buf)) <= 0 || *buf < '0' || *buf > '9')
-		return; /* "running", or not to be had */
-	t->call = (long)take_number(&p);
-	for (size_t i = 0; i < 6; i++)
-		t->args[i] = (long)take_number(&p);
-	t->call_sp = take_number(&p);
-	t->call_pc = take_number(&p);
-}
-
-static greg_t *arg_of(ucontext_t *f, unsigned int n)
-{
-	static const uint8_t regs[] = { REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9 };
-
-	return &f->uc_mcontext.gregs[regs[n]];
-}
-
-/* Nothing, or xor %edi,%edi; mov 28(%rsp),%edi; mov 28(%rsp),%rdi; and the like. */
-static bool sets_argument(const uint8_t *at, size_t length)
-{
-	switch (length) {
-	case 0: return true;
-	case 2: return at[0] == 0x31;
-	case 4: return at[0] == 0x8b && at[2] == 0x24;
-	default: return at[0] == 0x48 && at[1] == 0x8b && at[3] == 0x24;
-	}
-}
-
-/* @pc is in libc's syscall(2). */
-static bool is_by_number(const uint8_t *pc)
-{
-	return (uint64_t)pc - (uint64_t)real.syscall < SYSCALL_SIZE;
-}
-
-static long call_number(ucontext_t *f, const struct stop_thread *t)
-{
-	const uint8_t *pc = (const uint8_t *)f->uc_mcontext.gregs[REG_RIP];
-	static const uint8_t lengths[] = { 0, 2, 4, 5 }; /* of what stands between */
-	int32_t number;
-	bool same = t->call >= 0 && t->call_pc == (uint64_t)pc && t->call_sp == (uint64_t)f->uc_mcontext.gregs[REG_RSP];
-
-	for (unsigned int i = 0; same && i < 6; i++)
-		same = t->args[i] == *arg_of(f, i);
-	if (same && t->call != SYS_restart_syscall) /* that of one which a stop (SIGSTOP, a debugger) has interrupted: which, only its code says */
-		return t->call;
-	for (size_t i = 0; i < sizeof(lengths); i++) {
-		const uint8_t *at = pc - 2 - lengths[i];
-
-		memcpy(&number, at - 4, sizeof(number));
-		if (at[-5] == 0xb8 && number >= 0 && number < CALLS_END && sets_argument(at, lengths[i]))
-			return number;
-	}
-	return same && fermata_thread.by_number && is_by_number(pc) ? (long)fermata_thread.by_number : -1;
-}
 
 /* True if a handler of the program's is due as soon as we return: one whose flags have none of @without. */
 static bool handler_is_due(const ucontext_t *f, uint64_t without)
@@ -270,12 +179,12 @@ static void shorten(greg_t at, uint64_t part_ns, uint64_t ns)
 
 static void sleep_again(ucontext_t *f, const struct rule *r, const struct stop_thread *t)
 {
-	greg_t *req = arg_of(f, r->arg), *rem = arg_of(f, r->arg + 1u);
-	const int clock = r->arg ? (int)*arg_of(f, 0) : CLOCK_MONOTONIC;
+	greg_t *req = call_arg(f, r->arg), *rem = call_arg(f, r->arg + 1u);
+	const int clock = r->arg ? (int)*call_arg(f, 0) : CLOCK_MONOTONIC;
 	const bool of_processor = clock < 0 || clock == CLOCK_PROCESS_CPUTIME_ID;
 	int64_t left[2];
 
-	if (r->arg && (*arg_of(f, r->arg - 1u) & TIMER_ABSTIME))
+	if (r->arg && (*call_arg(f, r->arg - 1u) & TIMER_ABSTIME))
 		return;
 	if (*rem) { /* the kernel has put the rest there */
 		read_less(*rem, 1, of_processor ? 0 : stood(t), left);
@@ -289,7 +198,7 @@ static void sleep_again(ucontext_t *f, const struct rule *r, const struct stop_t
 /* False: the call must not be executed again. */
 static bool adjust(ucontext_t *f, const struct rule *r, const struct stop_thread *t)
 {
-	greg_t *arg = arg_of(f, r->arg);
+	greg_t *arg = call_arg(f, r->arg);
 
 	switch (r->how) {
 	case REST_TIMESPEC:
@@ -309,7 +218,7 @@ static bool adjust(ucontext_t *f, const struct rule *r, const struct stop_thread
 		sleep_again(f, r, t);
 		break;
 	case FUTEX_ARG: /* only FUTEX_WAIT has a relative time-out; if nobody noted it: its callers know spurious wake-ups */
-		if (!*arg || (*arg_of(f, 1) & 0x7f) != FUTEX_WAIT)
+		if (!*arg || (*call_arg(f, 1) & 0x7f) != FUTEX_WAIT)
 			break;
 		if (!fermata_thread.deadline_ns)
 			return false;
@@ -336,7 +245,7 @@ static bool connect_is_done(ucontext_t *f, const struct stop_thread *t)
 		return false;
 	if (t->call >= 0 && !frame_before_call(f, t))
 		return false;
-	return RAW3(SYS_getpeername, *arg_of(f, 0), peer, &length) == 0;
+	return RAW3(SYS_getpeername, *call_arg(f, 0), peer, &length) == 0;
 }
 
 /* The call has been ended for our sake: it begins again. */

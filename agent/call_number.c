@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which system call a thread was in when our signal interrupted it: by then %rax has the answer. It is what /proc/self/task/TID/syscall said just before the thread was asked to stop, and that holds only
+ * if stack pointer, program counter and all six arguments are still the frame's; else it is read from the `mov $number, %eax` before the instruction, or one instruction further ahead: the thread has begun
+ * the call in between, or is in it for the second time, after SIGCONT, which is another number (restart_syscall).
+ */
+#include "agent/call_number.h"
+
+#include <string.h>
+
+#include "agent/wrap.h"
+
+#define CALLS_END 1024 /* no call has a number so high */
+#define SYSCALL_SIZE 64 /* bytes, or more, of libc's syscall(2) */
+
+/* Takes one number, decimal or 0x.., and what follows it up to the next. */
+static uint64_t take_number(const char **p)
+{
+	uint64_t v = 0, base = 10;
+
+	if ((*p)[0] == '0' && (*p)[1] == 'x') {
+		base = 16;
+		*p += 2;
+	}
+	for (;; (*p)++) {
+		char c = **p;
+
+		if (c >= '0' && c <= '9')
+			v = v * base + (uint64_t)(c - '0');
+		else if (base == 16 && c >= 'a' && c <= 'f')
+			v = v * base + (uint64_t)(c - 'a' + 10);
+		else
+			break;
+	}
+	while (**p == ' ')
+		(*p)++;
+	return v;
+}
+
+void call_note(struct stop_thread *t)
+{
+	char path[64], buf[256];
+	const char *p = buf;
+
+	t->call = -1;
+	fm_format(path, sizeof(path), "/proc/self/task/%d/syscall", t->tid);
+	if (raw_read_file(path, buf, sizeof(buf)) <= 0 || *buf < '0' || *buf > '9')
+		return; /* "running", or not to be had */
+	t->call = (long)take_number(&p);
+	for (size_t i = 0; i < 6; i++)
+		t->args[i] = (long)take_number(&p);
+	t->call_sp = take_number(&p);
+	t->call_pc = take_number(&p);
+}
+
+/* Nothing, or xor %edi,%edi; mov 28(%rsp),%edi; mov 28(%rsp),%rdi; and the like. */
+static bool sets_argument(const uint8_t *at, size_t length)
+{
+	switch (length) {
+	case 0: return true;
+	case 2: return at[0] == 0x31;
+	case 4: return at[0] == 0x8b && at[2] == 0x24;
+	default: return at[0] == 0x48 && at[1] == 0x8b && at[3] == 0x24;
+	}
+}
+
+/* @pc is in libc's syscall(2). */
+static bool is_by_number(const uint8_t *pc)
+{
+	return (uint64_t)pc - (uint64_t)real.syscall < SYSCALL_SIZE;
+}
+
+long call_number(ucontext_t *f, const struct stop_thread *t)
+{
+	const uint8_t *pc = (const uint8_t *)f->uc_mcontext.gregs[REG_RIP];
+	static const uint8_t lengths[] = { 0, 2, 4, 5 }; /* of what stands between */
+	int32_t number;
+	bool same = t->call >= 0 && t->call_pc == (uint64_t)pc && t->call_sp == (uint64_t)f->uc_mcontext.gregs[REG_RSP];
+
+	for (unsigned int i = 0; same && i < 6; i++)
+		same = t->args[i] == *call_arg(f, i);
+	if (same && t->call != SYS_restart_syscall) /* that of one which a stop (SIGSTOP, a debugger) has interrupted: which, only its code says */
+		return t->call;
+	for (size_t i = 0; i < sizeof(lengths); i++) {
+		const uint8_t *at = pc - 2 - lengths[i];
+
+		memcpy(&number, at - 4, sizeof(number));
+		if (at[-5] == 0xb8 && number >= 0 && number < CALLS_END && sets_argument(at, lengths[i]))
+			return number;
+	}
+	return same && fermata_thread.by_number && is_by_number(pc) ? (long)fermata_thread.by_number : -1;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Which system call a frame stands behind, and its arguments. */
+#pragma once
+
+#include "agent/agent.h"
+
+/* Counts from 0. */
+static inline greg_t *call_arg(ucontext_t *f, unsigned int n)
+{
+	static const uint8_t regs[] = { REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9 };
+
+	return &f->uc_mcontext.gregs[regs[n]];
+}
+
+/* Its number, or -1. @t: what was noted of the thread (call_note). */
+long call_number(ucontext_t *f, const struct stop_thread *t);
