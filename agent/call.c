@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A system call that our signal interrupted goes on, and the program never sees an EINTR of ours.
+ * A system call that our signal interrupted goes on, and the program sees no EINTR of ours (but for one kind, below).
  *
  * Our handler has SA_RESTART, so the kernel restarts most calls by itself (the frame's rip then stands before the instruction). The
  * others (poll, nanosleep, sigsuspend, semop, ... : signal(7)) come with rip behind the instruction and rax = -EINTR. For
@@ -18,6 +18,9 @@
  * Time-outs that only the wrapper knew (poll, epoll_wait, nanosleep without a rest, ..) are in fermata_thread.deadline_ns:
  * wait.h. CLOCK_MONOTONIC goes on over a restart, so deadlines hold there too. Of those that the kernel has told (nanosleep's rest, which sleep(3) and C++ ask for, ppoll, select) the time that
  * the thread has stood is taken off. A socket's (SO_RCVTIMEO) begins anew.
+ *
+ * A relative time-out of which nobody knows how much has gone: the program makes the call itself, without libc (Go). It would begin anew at each checkpoint, and never end where those come more often. So this
+ * call does end with EINTR, as epoll_wait does by the kernel itself when a process was stopped and goes on (signal(7)). Who makes such calls knows that: Go's runtime looks at the clock and waits for the rest.
  */
 #include "agent/agent.h"
 
@@ -207,17 +210,23 @@ static bool adjust(ucontext_t *f, const struct rule *r, const struct stop_thread
 			shorten(*arg, r->how == REST_TIMEVAL ? 1000 : 1, stood(t));
 		break;
 	case MS_ARG:
-		if ((int)*arg > 0 && fermata_thread.deadline_ns)
-			*arg = (greg_t)((left() + 999999u) / 1000000u);
+		if ((int)*arg <= 0)
+			break;
+		if (!fermata_thread.deadline_ns)
+			return false;
+		*arg = (greg_t)((left() + 999999u) / 1000000u);
 		break;
 	case TIMESPEC_ARG:
-		if (*arg && fermata_thread.deadline_ns)
-			rest_to(arg);
+		if (!*arg)
+			break;
+		if (!fermata_thread.deadline_ns)
+			return false;
+		rest_to(arg);
 		break;
 	case SLEEP_ARG:
 		sleep_again(f, r, t);
 		break;
-	case FUTEX_ARG: /* only FUTEX_WAIT has a relative time-out; if nobody noted it: its callers know spurious wake-ups */
+	case FUTEX_ARG: /* only FUTEX_WAIT has a relative time-out */
 		if (!*arg || (*call_arg(f, 1) & 0x7f) != FUTEX_WAIT)
 			break;
 		if (!fermata_thread.deadline_ns)

@@ -112,6 +112,11 @@ static uint64_t timeout_of(long nr, const long *a)
 		return (int)a[3] > 0 ? (uint64_t)a[3] * 1000000u : 0;
 	case SYS_futex:
 		return (a[1] & 0x7f) == FUTEX_WAIT && a[3] ? wait_ns((const struct timespec *)a[3]) : 0;
+	case SYS_rt_sigtimedwait:
+		return a[2] ? wait_ns((const struct timespec *)a[2]) : 0;
+	case SYS_semtimedop:
+	case SYS_epoll_pwait2:
+		return a[3] ? wait_ns((const struct timespec *)a[3]) : 0;
 	case SYS_nanosleep:
 		return a[0] && !a[1] ? wait_ns((const struct timespec *)a[0]) : 0;
 	default:

@@ -78,7 +78,7 @@ static int program_check_loader(struct elf_file *f, char *loader, size_t size, s
 	if (elf_file_loader(f, loader, size) < 0)
 		return program_refuse(ret, -ENOEXEC, NULL, "damaged: %s", f->damage);
 	if (!loader[0])
-		return program_refuse(ret, -ENOEXEC, "link it without -static",
+		return program_refuse(ret, -ENOEXEC, "link it without -static; of Go: with cgo (CGO_ENABLED=1 and import \"C\")",
 				      "statically linked: fermata holds only programs that are linked dynamically");
 	base = strrchr(loader, '/');
 	if (strcmp(base ? base + 1 : loader, "ld-linux-x86-64.so.2"))

@@ -35,6 +35,85 @@ main() ->
     halt().
 '''
 
+GO = '''\
+package main
+
+import "C"
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"time"
+)
+
+func serve(l net.Listener) {
+	http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "back %s", r.URL.Path) }))
+}
+
+func work(n int, in <-chan int, out chan<- int) {
+	for k := range in {
+		m := map[int]int{}
+		for i := 0; i < 300; i++ {
+			m[i*n%101] += k
+		}
+		time.Sleep(time.Duration(k%5) * time.Millisecond)
+		out <- len(m) * k % 1009
+	}
+}
+
+func main() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	go serve(l)
+	in, out := make(chan int), make(chan int, 64)
+	var all sync.WaitGroup
+	for n := 1; n <= 20; n++ {
+		all.Add(1)
+		go func(n int) { defer all.Done(); work(n, in, out) }(n)
+	}
+	ticks := time.NewTicker(40 * time.Millisecond)
+	file, _ := os.Create("log")
+	sum := 0
+	for r := 0; r < 60; r++ {
+		<-ticks.C
+		for k := 0; k < 20; k++ {
+			in <- r + k
+		}
+		for k := 0; k < 20; k++ {
+			sum += <-out % 7
+		}
+		if r%10 == 0 {
+			runtime.GC()
+			said, err := exec.Command("echo", "from", fmt.Sprint(r)).Output()
+			answer, err2 := http.Get(fmt.Sprintf("http://%s/%d", l.Addr(), r))
+			if err != nil || err2 != nil {
+				panic(fmt.Sprint(err, err2))
+			}
+			body, _ := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			fmt.Fprintf(file, "%d %s %s", r, body, said)
+		}
+	}
+	close(in)
+	all.Wait()
+	before := time.Now()
+	select {
+	case <-time.After(300 * time.Millisecond):
+	}
+	if time.Since(before) < 300*time.Millisecond {
+		panic("too early")
+	}
+	fmt.Println(sum)
+}
+'''
+
 LISP = '''\
 (defvar *lock* (sb-thread:make-mutex))
 (defvar *sum* 0)
@@ -194,6 +273,7 @@ end Main;
 
 PROGRAMS = [
     Recipe('erlang', 'erl -noinput -s main main', needs=['erl', 'erlc'], files=['log'], inputs={'main.erl': ERLANG}, prepare='erlc main.erl'),
+    Recipe('go', './main', needs=['go'], files=['log'], inputs={'main.go': GO}, prepare='GO111MODULE=off go build -o main main.go'),
     Recipe('sbcl', 'sbcl --script main.lisp', needs=['sbcl'], inputs={'main.lisp': LISP}),
     Recipe('haskell', './main +RTS -N2', needs=['ghc'], inputs={'main.hs': HASKELL}, prepare='ghc -threaded -rtsopts -package process -O main.hs -o main'),
     Recipe('ocaml', './main', needs=['ocamlopt'], inputs={'main.ml': OCAML}, prepare='ocamlopt -I +threads unix.cmxa threads.cmxa main.ml -o main'),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a thread's frame becomes when it goes on in a call that our signal has ended (agent/call.c): the call is found where the kernel has another number for it; a rest that the kernel has told is less by the time that the thread has stood, one of processor time is not, and what a
+ * What a thread's frame becomes when it goes on in a call that our signal has ended (agent/call.c): the call is found where the kernel has another number for it; a rest that the kernel has told is less by the time that the thread has stood, one of processor time is not; one that nobody knows ends the call; and what a
  * call has done is told to its wrapper only where the thread stands right behind it.
  */
 #include <errno.h>
@@ -85,6 +85,32 @@ static void test_poll_of_read_only_time(void **state)
 	call_continue(&frame, &t, false);
 	is_again(&frame, SYS_ppoll);
 	assert_int_equal(left.tv_sec, GIVEN);
+}
+
+static long time_of_epoll(long ms, uint64_t noted_ns, ucontext_t *frame)
+{
+	struct stop_thread t;
+
+	leave(SYS_epoll_pwait, (long[]){ 3, 0, 1, ms, 0, 8 }, -EINTR, frame, &t);
+	fermata_thread.deadline_ns = noted_ns;
+	call_continue(frame, &t, false);
+	fermata_thread.deadline_ns = 0;
+	return (long)frame->uc_mcontext.gregs[REG_R10];
+}
+
+/* One that the program makes itself ends where it has a limit of time: nobody knows how much of that is left. */
+static void test_without_libc(void **state)
+{
+	ucontext_t frame;
+
+	(void)state;
+	is_about(time_of_epoll(GIVEN * 1000, raw_now_ns() + NS, &frame) * 1000000ll, 1);
+	is_again(&frame, SYS_epoll_pwait);
+	assert_int_equal(time_of_epoll(-1, 0, &frame), -1);
+	is_again(&frame, SYS_epoll_pwait);
+	assert_int_equal(time_of_epoll(GIVEN * 1000, 0, &frame), GIVEN * 1000);
+	assert_int_equal(frame.uc_mcontext.gregs[REG_RIP], (greg_t)&code[2]);
+	assert_int_equal(frame.uc_mcontext.gregs[REG_RAX], -EINTR);
 }
 
 /* What it sleeps now; @rest stays as it is, for the kernel to fill. */
@@ -172,6 +198,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_select),
 		cmocka_unit_test(test_poll_of_read_only_time),
+		cmocka_unit_test(test_without_libc),
 		cmocka_unit_test(test_sleep),
 		cmocka_unit_test(test_second_time),
 		cmocka_unit_test(test_by_number),
