@@ -152,8 +152,10 @@ static int socket_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 		s->messages.bytes = NULL;
 	}
 	r->content_length = s->content_length;
-	if (socket_is_tcp(r))
+	if (socket_is_tcp(r)) {
+		socket_tcp_drained(d, s);
 		socket_set_int(d->fd, SOL_SOCKET, SO_REUSEADDR, 1);
+	}
 	if (!err)
 		err = fermata_sink_write(sink, r, sizeof(*r));
 	if (!err)
