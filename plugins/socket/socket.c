@@ -153,7 +153,7 @@ static int socket_fd_dump(struct fermata_desc *d, struct fermata_sink *sink)
 	}
 	r->content_length = s->content_length;
 	if (socket_is_tcp(r)) {
-		socket_tcp_drained(d, s);
+		err = err ? err : socket_tcp_drained(d, s);
 		socket_set_int(d->fd, SOL_SOCKET, SO_REUSEADDR, 1);
 	}
 	if (!err)

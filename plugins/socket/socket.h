@@ -158,7 +158,7 @@ int socket_let_go(struct socket_state *s);
 int socket_tcp_claim(struct fermata_desc *d, struct socket_state *s);
 int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round);
 /* All has arrived: also an end of file that was still on its way when the first round looked (a busy machine takes its time over its own loopback). */
-void socket_tcp_drained(struct fermata_desc *d, struct socket_state *s);
+int socket_tcp_drained(struct fermata_desc *d, struct socket_state *s);
 int socket_tcp_follow(struct fermata_desc *d, struct socket_state *s, unsigned int round);
 /*
  * All that was sent lies in the receiver's queue: acknowledged, or, as acknowledgements may take 200 ms, counted there. Sequence

@@ -285,12 +285,14 @@ int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned in
 	return r < 0 ? r : drain_sending(d, s, round, info.tcpi_state);
 }
 
-void socket_tcp_drained(struct fermata_desc *d, struct socket_state *s)
+int socket_tcp_drained(struct fermata_desc *d, struct socket_state *s)
 {
 	struct tcp_info info;
+	int r = s->record.kind == SOCKET_CONNECTED ? socket_tcp_info(d, &info) : 0;
 
-	if (s->record.kind == SOCKET_CONNECTED && !socket_tcp_info(d, &info) && STATE(info.tcpi_state) & STATES_GOT_FIN)
+	if (!r && s->record.kind == SOCKET_CONNECTED && STATE(info.tcpi_state) & STATES_GOT_FIN)
 		s->record.flags |= SOCKET_END_OF_FILE;
+	return r;
 }
 
 static int watch(struct fermata_desc *d, uint64_t sender, bool receives)
