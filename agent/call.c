@@ -21,6 +21,7 @@
  *
  * A relative time-out of which nobody knows how much has gone: the program makes the call itself, without libc (Go). It would begin anew at each checkpoint, and never end where those come more often. So this
  * call does end with EINTR, as epoll_wait does by the kernel itself when a process was stopped and goes on (signal(7)). Who makes such calls knows that: Go's runtime looks at the clock and waits for the rest.
+ * Only a call of libc's own, or one that was taken from libc past us (dlsym with a handle, ctypes), begins anew: of these not all are ready for an EINTR.
  */
 #include "agent/agent.h"
 
@@ -213,14 +214,14 @@ static bool adjust(ucontext_t *f, const struct rule *r, const struct stop_thread
 		if ((int)*arg <= 0)
 			break;
 		if (!fermata_thread.deadline_ns)
-			return false;
+			return call_is_of_libc(f);
 		*arg = (greg_t)((left() + 999999u) / 1000000u);
 		break;
 	case TIMESPEC_ARG:
 		if (!*arg)
 			break;
 		if (!fermata_thread.deadline_ns)
-			return false;
+			return call_is_of_libc(f);
 		rest_to(arg);
 		break;
 	case SLEEP_ARG:
@@ -230,7 +231,7 @@ static bool adjust(ucontext_t *f, const struct rule *r, const struct stop_thread
 		if (!*arg || (*call_arg(f, 1) & 0x7f) != FUTEX_WAIT)
 			break;
 		if (!fermata_thread.deadline_ns)
-			return false;
+			return call_is_of_libc(f);
 		rest_to(arg);
 		break;
 	case TERMINAL:

@@ -3,15 +3,45 @@
  * Which system call a thread was in when our signal interrupted it: by then %rax has the answer. It is what /proc/self/task/TID/syscall said just before the thread was asked to stop, and that holds only
  * if stack pointer, program counter and all six arguments are still the frame's; else it is read from the `mov $number, %eax` before the instruction, or one instruction further ahead: the thread has begun
  * the call in between, or is in it for the second time, after SIGCONT, which is another number (restart_syscall).
+ *
+ * Owns where libc lies.
  */
 #include "agent/call_number.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <string.h>
 
 #include "agent/wrap.h"
 
 #define CALLS_END 1024 /* no call has a number so high */
 #define SYSCALL_SIZE 64 /* bytes, or more, of libc's syscall(2) */
+
+static uint64_t libc_begins, libc_ends;
+
+/* Not by dl_iterate_phdr, which may be the program's own. */
+void call_find_libc(void)
+{
+	const ElfW(Ehdr) *e;
+	const ElfW(Phdr) *p;
+	Dl_info info;
+
+	const void *at = dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
+
+	if (!at || !dladdr(at, &info))
+		return;
+	e = info.dli_fbase;
+	p = (const void *)((const char *)info.dli_fbase + e->e_phoff);
+	libc_begins = (uint64_t)info.dli_fbase;
+	for (size_t i = 0; i < e->e_phnum; i++)
+		if (p[i].p_type == PT_LOAD) /* in order of their addresses */
+			libc_ends = libc_begins + p[i].p_vaddr + p[i].p_memsz;
+}
+
+bool call_is_of_libc(const ucontext_t *f)
+{
+	return (uint64_t)f->uc_mcontext.gregs[REG_RIP] - libc_begins < libc_ends - libc_begins;
+}
 
 /* Takes one number, decimal or 0x.., and what follows it up to the next. */
 static uint64_t take_number(const char **p)

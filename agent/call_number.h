@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Which system call a frame stands behind, and its arguments. */
+/* Which system call a frame stands behind, whose it is, and its arguments. */
 #pragma once
 
 #include "agent/agent.h"
@@ -12,5 +12,9 @@ static inline greg_t *call_arg(ucontext_t *f, unsigned int n)
 	return &f->uc_mcontext.gregs[regs[n]];
 }
 
+/* Once: where libc is. */
+void call_find_libc(void);
+/* The frame stands in a function of libc's. */
+bool call_is_of_libc(const ucontext_t *f);
 /* Its number, or -1. @t: what was noted of the thread (call_note). */
 long call_number(ucontext_t *f, const struct stop_thread *t);

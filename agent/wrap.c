@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/agent.h"
+#include "agent/call_number.h"
 #include "agent/libc.h"
 
 struct wrap_real real;
@@ -24,4 +25,5 @@ void wrap_resolve(void)
 		memcpy((char *)&real + table[i].offset, &f, sizeof(f));
 	}
 	libc_resolve();
+	call_find_libc();
 }

@@ -126,7 +126,7 @@ int socket_lone_found(struct fermata_desc *d, struct socket_state *s, const stru
 	r = socket_diag_tcp(&s->record.remote, &s->record.local, &peer);
 	if (peer.ino)
 		return s->elsewhere ? outside(d, s) : socket_tcp_ask_elsewhere(s);
-	if (STATE(info->tcpi_state) & STATES_GOT_FIN || (!r && STATE(peer.state) & STATES_SENT_FIN))
+	if (end_has_come(d->fd) || (!r && STATE(peer.state) & STATES_SENT_FIN)) /* in this order: a peer whose end has come in between is not there any more */
 		return orphaned(d, s);
 	if (!r && STATE(peer.state) & STATES_NOT_ACCEPTED)
 		return not_accepted(d, s, info);

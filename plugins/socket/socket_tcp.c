@@ -130,13 +130,12 @@ int socket_tcp_ask_elsewhere(struct socket_state *s)
 	return r ? r : FERMATA_DRAIN_MORE;
 }
 
-/* Round 0: the peer, and what is shut. Round 1 for who has asked elsewhere. */
-static int find_peer(struct fermata_desc *d, struct socket_state *s, const struct tcp_info *info)
+/* Round 0: the peer, and what is shut. Round 1 for who has asked elsewhere. @ends: it has read an end, or has shut down reading; known before the state, or an end that comes meanwhile looked like the latter. */
+static int find_peer(struct fermata_desc *d, struct socket_state *s, const struct tcp_info *info, bool ends)
 {
 	uint32_t state = info->tcpi_state;
 	struct tcp_key other = key_of(&s->record.remote, &s->record.local);
 	struct socket_peer peer;
-	int events = socket_poll(d->fd, POLLRDHUP, 0);
 	bool far;
 
 	if (STATE(state) & STATES_SENT_FIN)
@@ -148,7 +147,7 @@ static int find_peer(struct fermata_desc *d, struct socket_state *s, const struc
 		return socket_tcp_refuse(d, s, -EOPNOTSUPP, "is a connection to itself, which is not supported");
 	if (STATE(state) & STATES_GOT_FIN)
 		s->record.flags |= SOCKET_END_OF_FILE;
-	else if (events > 0 && events & POLLRDHUP)
+	else if (ends)
 		s->record.flags |= SOCKET_READ_SHUT;
 	far ? socket_far_found(s, &peer) : socket_peer_found(d, s, &peer);
 	return FERMATA_DRAINED;
@@ -265,8 +264,9 @@ static int drain_receiving(struct fermata_desc *d, struct socket_state *s, unsig
 
 int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned int round)
 {
+	const bool looks = round == 0 || (round == 1 && s->elsewhere);
 	struct tcp_info info;
-	int r;
+	int events, r;
 
 	if (s->record.kind == SOCKET_LISTENING || s->record.kind == SOCKET_PENDING)
 		return socket_pending_drain(d, s, round);
@@ -274,9 +274,10 @@ int socket_tcp_drain(struct fermata_desc *d, struct socket_state *s, unsigned in
 		return socket_connecting_drain(d, s);
 	if (s->record.kind != SOCKET_CONNECTED)
 		return FERMATA_DRAINED;
+	events = looks ? socket_poll(d->fd, POLLRDHUP, 0) : 0;
 	r = socket_tcp_info(d, &info);
-	if (!r && (round == 0 || (round == 1 && s->elsewhere)))
-		r = find_peer(d, s, &info);
+	if (!r && looks)
+		r = find_peer(d, s, &info, events > 0 && events & POLLRDHUP);
 	if (r || s->record.kind != SOCKET_CONNECTED || (round == 0 && s->elsewhere))
 		return r;
 	if (s->record.flags & SOCKET_FAR)

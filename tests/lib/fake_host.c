@@ -50,6 +50,7 @@ static uint32_t asked_count, phase = 1;
 static char meeting[64]; /* where the members find each other */
 char fake_text[512];
 struct path_map fake_moved;
+void (*fake_before_round)(unsigned int round);
 
 bool fd_is_reserved(int fd)
 {
@@ -304,8 +305,13 @@ int fake_checkpoint(void)
 	r = together(fd_quiesce("/nonexistent"));
 	if (r < 0)
 		return r;
-	for (unsigned int round = 0; (r = together(fd_drain(round))) > 0; round++)
-		;
+	for (unsigned int round = 0;; round++) {
+		if (fake_before_round)
+			fake_before_round(round);
+		r = together(fd_drain(round));
+		if (r <= 0)
+			break;
+	}
 	return r < 0 ? r : together(fd_dump(emit, NULL));
 }
 

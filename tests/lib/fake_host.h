@@ -34,6 +34,7 @@ void fake_barrier(void);
 
 /* QUIESCE, DRAIN, WRITE with barriers. 0, or the first error of any member; the text of this one is in fake_text. */
 int fake_checkpoint(void);
+extern void (*fake_before_round)(unsigned int round); /* of the drain; NULL: nothing is to happen */
 void fake_resume(void);
 /* Closes all that the program had and goes through the restart's phases. 0 or an error as above. */
 void fake_kill(void);

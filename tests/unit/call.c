@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a thread's frame becomes when it goes on in a call that our signal has ended (agent/call.c): the call is found where the kernel has another number for it; a rest that the kernel has told is less by the time that the thread has stood, one of processor time is not; one that nobody knows ends the call; and what a
+ * What a thread's frame becomes when it goes on in a call that our signal has ended (agent/call.c): the call is found where the kernel has another number for it; a rest that the kernel has told is less by the time that the thread has stood, one of processor time is not; one that nobody knows ends the call, but where that is libc's; and what a
  * call has done is told to its wrapper only where the thread stands right behind it.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include <cmocka.h>
 
 #include "agent/agent.h"
+#include "agent/call_number.h"
 #include "agent/wrap.h"
 
 #define NS 1000000000ll
@@ -113,6 +115,25 @@ static void test_without_libc(void **state)
 	assert_int_equal(frame.uc_mcontext.gregs[REG_RAX], -EINTR);
 }
 
+/* One of libc's that has not come by a wrapper begins anew. */
+static void test_past_wrappers(void **state)
+{
+	const uint8_t *in_poll = dlsym(RTLD_DEFAULT, "poll");
+	struct stop_thread t;
+	ucontext_t frame;
+
+	(void)state;
+	while (in_poll[0] != 0x0f || in_poll[1] != 0x05)
+		in_poll++;
+	call_find_libc();
+	leave(SYS_poll, (long[]){ 0, 0, GIVEN * 1000, 0, 0, 0 }, -EINTR, &frame, &t);
+	frame.uc_mcontext.gregs[REG_RIP] = (greg_t)(t.call_pc = (uint64_t)&in_poll[2]);
+	call_continue(&frame, &t, false);
+	assert_int_equal(frame.uc_mcontext.gregs[REG_RAX], SYS_poll);
+	assert_int_equal(frame.uc_mcontext.gregs[REG_RIP], (greg_t)in_poll);
+	assert_int_equal(frame.uc_mcontext.gregs[REG_RDX], GIVEN * 1000);
+}
+
 /* What it sleeps now; @rest stays as it is, for the kernel to fill. */
 static long long sleeps_now(long clock, int flags)
 {
@@ -198,6 +219,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_select),
 		cmocka_unit_test(test_poll_of_read_only_time),
+		cmocka_unit_test(test_past_wrappers),
 		cmocka_unit_test(test_without_libc),
 		cmocka_unit_test(test_sleep),
 		cmocka_unit_test(test_second_time),

@@ -2,8 +2,10 @@
 /* Connections: unix and TCP with content both ways, ends of file, several processes at one end, options, refusals. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -80,6 +82,46 @@ static void body_half_closed(void)
 	fake_checkpoint_restart();
 	CHECK(recv(end[1], &c, 1, 0) == 0);
 	CHECK(send(end[1], "z", 1, 0) == 1 && recv(end[0], &c, 1, 0) == 1 && c == 'z');
+}
+
+static void lets_nothing_in(int fd)
+{
+	struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+	struct sock_fprog program = { 1, &drop };
+
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0);
+}
+
+/* What the kernel sends once more comes now. */
+static void let_end_in(unsigned int round)
+{
+	struct pollfd p = { end[1], POLLRDHUP, 0 };
+
+	if (round != 1)
+		return;
+	CHECK(setsockopt(end[1], SOL_SOCKET, SO_DETACH_FILTER, &(int){ 0 }, sizeof(int)) == 0);
+	CHECK(poll(&p, 1, 10000) == 1 && p.revents & POLLRDHUP);
+}
+
+/* The end is still on its way when the drain begins. */
+static void body_end_comes_late(void)
+{
+	char c;
+
+	connected(end);
+	socket_fill(end[0], 3000, 3000);
+	lets_nothing_in(end[1]);
+	CHECK(shutdown(end[0], SHUT_WR) == 0);
+	fake_before_round = let_end_in;
+	CHECK(fake_checkpoint() == 0);
+	fake_before_round = NULL;
+	fake_kill();
+	CHECK(fake_restart() == 0);
+	CHECK(fcntl(end[1], F_SETFL, O_NONBLOCK) == 0);
+	socket_drain(end[1], 3000);
+	CHECK(recv(end[1], &c, 1, 0) == 0);
+	socket_fill(end[1], 2000, 2000);
+	socket_drain(end[0], 2000);
 }
 
 static void body_orphan(void)
@@ -238,6 +280,7 @@ TEST(tcp6_both_ways, 1, body_both_ways, tcp6_pair)
 TEST(mixed_both_ways, 1, body_both_ways, tcp_mixed)
 TEST(unix_half_closed, 1, body_half_closed, unix_pair)
 TEST(tcp_half_closed, 1, body_half_closed, tcp4_pair)
+TEST(tcp_end_comes_late, 1, body_end_comes_late, tcp4_pair)
 TEST(unix_orphan, 1, body_orphan, unix_pair)
 TEST(tcp_orphan, 1, body_orphan, tcp4_pair)
 TEST(unix_fork, 2, body_fork, unix_pair)
@@ -256,7 +299,7 @@ int main(void)
 		cmocka_unit_test(test_unix_both_ways), cmocka_unit_test(test_named_both_ways),
 		cmocka_unit_test(test_tcp4_both_ways), cmocka_unit_test(test_tcp6_both_ways),
 		cmocka_unit_test(test_mixed_both_ways), cmocka_unit_test(test_unix_half_closed),
-		cmocka_unit_test(test_tcp_half_closed), cmocka_unit_test(test_unix_orphan),
+		cmocka_unit_test(test_tcp_half_closed), cmocka_unit_test(test_tcp_end_comes_late), cmocka_unit_test(test_unix_orphan),
 		cmocka_unit_test(test_tcp_orphan), cmocka_unit_test(test_unix_fork),
 		cmocka_unit_test(test_tcp_fork), cmocka_unit_test(test_unix_shared),
 		cmocka_unit_test(test_tcp_shared), cmocka_unit_test(test_tcp_options),
