@@ -14,6 +14,8 @@ enum { FAMILIES = 3, CONNECTIONS = 12, ANSWER_MAX = 1200000, QUESTION_MAX = 3000
 
 static struct shared {
 	uint64_t next; /* the number of the connection that a client makes next */
+	uint64_t accepted;
+	int no_more; /* will be made */
 	struct {
 		uint64_t sent; /* by the server, when it has parted */
 		int parted;
@@ -118,6 +120,7 @@ static void serve(struct service *s)
 
 		if (fd < 0)
 			return;
+		shared->accepted++;
 		CHECK(send(fd, "!", 1, 0) == 1);
 		*s = (struct service){ .fd = fd, .answer = 1 + (draw(2) ? draw(ANSWER_MAX) : draw(1000)) };
 	} else if (s->shut) {
@@ -134,7 +137,7 @@ static void server(void)
 	static struct service services[CONNECTIONS];
 
 	for (int open = 1; open;) {
-		open = !feature_finished();
+		open = !__atomic_load_n(&shared->no_more, __ATOMIC_ACQUIRE) || shared->accepted < shared->next;
 		for (int i = 0; i < CONNECTIONS * 20; i++)
 			serve(&services[draw(CONNECTIONS)]);
 		for (int i = 0; i < CONNECTIONS; i++)
@@ -253,6 +256,7 @@ int main(void)
 		CHECK(feature_finished() || kill(pid, 0) == 0);
 		feature_work();
 	} while (feature_step());
+	__atomic_store_n(&shared->no_more, 1, __ATOMIC_RELEASE);
 	do {
 		open = 0;
 		for (int i = 0; i < CONNECTIONS; i++)
