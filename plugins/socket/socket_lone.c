@@ -19,13 +19,24 @@
 #include "base/sys.h"
 #include "plugins/socket/socket_tcp.h"
 
-#define STILL 50 /* pauses without a byte */
+#define STILL 50 /* pauses without a byte, or without an end */
 
 static bool end_has_come(int fd)
 {
 	struct tcp_info info = { 0 };
 
 	return socket_get(fd, IPPROTO_TCP, TCP_INFO, &info, sizeof(info)) > 0 && STATE(info.tcpi_state) & (STATES_GOT_FIN | STATE(TCP_CLOSE));
+}
+
+/* One that was reset, whose end is not there any more: that is still on its way. */
+static bool end_comes_soon(int fd)
+{
+	for (int still = 0; still < STILL; still++) {
+		if (end_has_come(fd))
+			return true;
+		socket_pause();
+	}
+	return false;
 }
 
 int socket_lone_let_in(struct fermata_desc *d, struct socket_state *s)
@@ -130,5 +141,5 @@ int socket_lone_found(struct fermata_desc *d, struct socket_state *s, const stru
 		return orphaned(d, s);
 	if (!r && STATE(peer.state) & STATES_NOT_ACCEPTED)
 		return not_accepted(d, s, info);
-	return outside(d, s);
+	return r == -ENOENT && end_comes_soon(d->fd) ? orphaned(d, s) : outside(d, s);
 }

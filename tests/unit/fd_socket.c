@@ -124,6 +124,43 @@ static void body_end_comes_late(void)
 	socket_drain(end[0], 2000);
 }
 
+static int go[2];
+
+static void let_go(unsigned int round)
+{
+	if (round == 0)
+		CHECK(write(go[1], "g", 1) == 1);
+}
+
+/* What resets it is still on its way when the drain looks at it: its other end is not there any more. */
+static void body_reset_comes_late(void)
+{
+	int pid;
+	char c;
+
+	signal(SIGPIPE, SIG_IGN);
+	connected(end);
+	CHECK(dup2(end[0], FAKE_RESERVED + 5) >= 0 && pipe(go) == 0);
+	socket_fill(end[0], 100, 100);
+	lets_nothing_in(end[0]);
+	close(end[1]);
+	CHECK(setsockopt(end[0], SOL_SOCKET, SO_DETACH_FILTER, &(int){ 0 }, sizeof(int)) == 0 && (pid = fork()) >= 0);
+	if (!pid) {
+		CHECK(read(go[0], &c, 1) == 1);
+		send(FAKE_RESERVED + 5, "x", 1, 0); /* is answered once more */
+		_exit(0);
+	}
+	fake_before_round = let_go;
+	CHECK(fake_checkpoint() == 0);
+	fake_before_round = NULL;
+	fake_reap(pid);
+	close(FAKE_RESERVED + 5);
+	fake_kill();
+	CHECK(fake_restart() == 0);
+	CHECK(recv(end[0], &c, 1, 0) == -1 && errno == ECONNRESET);
+	CHECK(recv(end[0], &c, 1, 0) == 0);
+}
+
 static void body_orphan(void)
 {
 	char c;
@@ -281,6 +318,7 @@ TEST(mixed_both_ways, 1, body_both_ways, tcp_mixed)
 TEST(unix_half_closed, 1, body_half_closed, unix_pair)
 TEST(tcp_half_closed, 1, body_half_closed, tcp4_pair)
 TEST(tcp_end_comes_late, 1, body_end_comes_late, tcp4_pair)
+TEST(tcp_reset_comes_late, 1, body_reset_comes_late, tcp4_pair)
 TEST(unix_orphan, 1, body_orphan, unix_pair)
 TEST(tcp_orphan, 1, body_orphan, tcp4_pair)
 TEST(unix_fork, 2, body_fork, unix_pair)
@@ -299,7 +337,8 @@ int main(void)
 		cmocka_unit_test(test_unix_both_ways), cmocka_unit_test(test_named_both_ways),
 		cmocka_unit_test(test_tcp4_both_ways), cmocka_unit_test(test_tcp6_both_ways),
 		cmocka_unit_test(test_mixed_both_ways), cmocka_unit_test(test_unix_half_closed),
-		cmocka_unit_test(test_tcp_half_closed), cmocka_unit_test(test_tcp_end_comes_late), cmocka_unit_test(test_unix_orphan),
+		cmocka_unit_test(test_tcp_half_closed), cmocka_unit_test(test_tcp_end_comes_late),
+		cmocka_unit_test(test_tcp_reset_comes_late), cmocka_unit_test(test_unix_orphan),
 		cmocka_unit_test(test_tcp_orphan), cmocka_unit_test(test_unix_fork),
 		cmocka_unit_test(test_tcp_fork), cmocka_unit_test(test_unix_shared),
 		cmocka_unit_test(test_tcp_shared), cmocka_unit_test(test_tcp_options),
