@@ -114,6 +114,7 @@ struct stop_stay {
 };
 
 int stop_init(void); /* installs our handler */
+void stop_on_signal_stack(bool on); /* it runs on a thread's signal stack, where that has one (SA_ONSTACK), or not */
 /* In our handler, for one that takes our signal by itself (traced.c): stands as @info asks it to. False: that is of an attempt that is over. */
 bool stop_stay(const siginfo_t *info, ucontext_t *frame, struct stop_stay *stay);
 void stop_forked(void);

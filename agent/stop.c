@@ -227,6 +227,16 @@ static int mask_all(void)
 	return r ? r : (int)RAW4(SYS_rt_sigaction, agent.signal, &sa, NULL, RAW_SIGSET_SIZE);
 }
 
+void stop_on_signal_stack(bool on)
+{
+	struct image_sigaction sa;
+
+	if (RAW4(SYS_rt_sigaction, agent.signal, NULL, &sa, RAW_SIGSET_SIZE) || !(sa.flags & SA_ONSTACK) == !on)
+		return;
+	sa.flags ^= SA_ONSTACK;
+	RAW4(SYS_rt_sigaction, agent.signal, &sa, NULL, RAW_SIGSET_SIZE);
+}
+
 int stop_init(void)
 {
 	/* hidden behind wrap_signal.c, so the real ones are called */

@@ -33,6 +33,7 @@
 
 #define WRAP_TABLE(X)                                                                                              \
 	/* signals: ours stays hidden and open (wrap_signal.c) */                                                  \
+	X(int, sigaltstack, (const stack_t *, stack_t *))                                                          \
 	X(int, sigaction, (int, const struct sigaction *, struct sigaction *))                                     \
 	X(sighandler_t, signal, (int, sighandler_t))                                                               \
 	X(int, sigprocmask, (int, const sigset_t *, sigset_t *))                                                   \

@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Hides our signal: the program can neither block it, nor take it, nor replace its handler. Each wrapper takes it out of the sets
- * that it passes on; asking for its action answers SIG_DFL, setting it is accepted and forgotten. No state.
+ * that it passes on; asking for its action answers SIG_DFL, setting it is accepted and forgotten.
+ *
+ * On which stack our handler runs. Some run their code on stacks that have no room for a signal's frame, and have signal stacks for that: Go's goroutines, fibers (OCaml 5). There ours has to be on the signal stack, too; it and
+ * its frame take less than 5 KiB. But a C program may have one that has room for its own handler alone.
+ *   Go	 always. It makes its signal stacks by a call of its own, but sets each signal's action, ours too, with SA_ONSTACK by libc. A library built by it (-buildmode=c-shared) sets some signals' alone: there it is known by
+ *	 the note that its linker leaves (.note.go.buildid), in the object that the handler is in.
+ *   else	 if all signal stacks that the program has had have SIGNAL_STACK_ROOM
+ * Owns what is known of that.
  */
+#include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <string.h>
 #include <sys/signalfd.h>
 
@@ -16,11 +25,64 @@ static bool is_ours(int sig)
 	return agent.active && sig == agent.signal;
 }
 
+#define GO_NOTE_BUILD_ID 4
+#define SIGNAL_STACK_ROOM 8192 /* bytes: SIGSTKSZ */
+
+static struct {
+	_Atomic bool go, small, large; /* there are such */
+} stacks;
+
+static void stacks_changed(void)
+{
+	stop_on_signal_stack(stacks.go || (stacks.large && !stacks.small));
+}
+
+static bool is_go_note(const ElfW(Nhdr) *n)
+{
+	return n->n_type == GO_NOTE_BUILD_ID && n->n_namesz == sizeof("Go") + 1 && !memcmp(n + 1, "Go\0", n->n_namesz);
+}
+
+static bool has_go_note(const char *at, size_t size)
+{
+	const char *end = at + size;
+
+	while ((size_t)(end - at) >= sizeof(ElfW(Nhdr)) + 4) {
+		const ElfW(Nhdr) *n = (const void *)at;
+
+		if (is_go_note(n))
+			return true;
+		at += sizeof(*n) + ((n->n_namesz + 3ul) & ~3ul) + ((n->n_descsz + 3ul) & ~3ul);
+	}
+	return false;
+}
+
+static bool is_go_code(const void *at)
+{
+	const ElfW(Ehdr) *e;
+	const ElfW(Phdr) *p;
+	const char *base;
+	Dl_info info;
+
+	if (!dladdr(at, &info))
+		return false;
+	e = info.dli_fbase;
+	p = (const void *)((const char *)e + e->e_phoff);
+	base = e->e_type == ET_DYN ? info.dli_fbase : NULL;
+	for (size_t i = 0; i < e->e_phnum; i++)
+		if (p[i].p_type == PT_NOTE && has_go_note(base + p[i].p_vaddr, p[i].p_filesz))
+			return true;
+	return false;
+}
+
 EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	struct sigaction copy;
 
 	WRAP_READY(sigaction);
+	if (agent.active && act && act->sa_flags & SA_ONSTACK && !stacks.go && (sig == agent.signal || is_go_code((const void *)act->sa_handler))) {
+		stacks.go = true;
+		stacks_changed();
+	}
 	if (is_ours(sig)) {
 		if (old)
 			memset(old, 0, sizeof(*old));
@@ -32,6 +94,24 @@ EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 		act = &copy;
 	}
 	return real.sigaction(sig, act, old);
+}
+
+EXPORT int sigaltstack(const stack_t *stack, stack_t *old)
+{
+	const bool is_one = agent.active && stack && !(stack->ss_flags & SS_DISABLE);
+	int r;
+
+	WRAP_READY(sigaltstack);
+	if (is_one && stack->ss_size < SIGNAL_STACK_ROOM && !stacks.small) {
+		stacks.small = true;
+		stacks_changed();
+	}
+	r = real.sigaltstack(stack, old);
+	if (is_one && !r && !stacks.large && stack->ss_size >= SIGNAL_STACK_ROOM) {
+		stacks.large = true;
+		stacks_changed();
+	}
+	return r;
 }
 
 EXPORT sighandler_t signal(int sig, sighandler_t handler)

@@ -123,7 +123,7 @@ static int without_foreign(struct fermata_desc *d, struct socket_state *s, const
 		return FERMATA_DRAINED;
 	if (STATE(info->tcpi_state) & STATES_GOT_FIN)
 		return socket_tcp_refuse(d, s, -EAGAIN, "leads to another host, where nobody of the job has its other end: it has been closed there, or leads out of the "
-					     "job; close it before the checkpoint");
+					     "job; close it before the checkpoint, or let it go (--external=error)");
 	return outside(d, s);
 }
 

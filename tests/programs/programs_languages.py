@@ -58,7 +58,7 @@ func serve(l net.Listener) {
 func work(n int, in <-chan int, out chan<- int) {
 	for k := range in {
 		m := map[int]int{}
-		for i := 0; i < 300; i++ {
+		for i := 0; i < 20000; i++ {
 			m[i*n%101] += k
 		}
 		time.Sleep(time.Duration(k%5) * time.Millisecond)
