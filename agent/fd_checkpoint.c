@@ -14,6 +14,8 @@
 #include "base/fdpass.h"
 #include "base/log.h"
 
+#define ROUND_OUTSIDE 2u
+
 static bool dumped; /* the records are made: what was found has no numbers any more */
 
 static int claim(struct fd_entry *e)
@@ -79,16 +81,28 @@ static int find_outside(void)
 	return r < 0 ? r : 0;
 }
 
+/*
+ * It leads out of the job. Or its other end lies in a connection that waits to be accepted, where nobody sees it (a process that has passed it to a server, and gone on): then a listener says so in round 1
+ * (socket_pending.c), which is no reason for ever. So its own waits for that.
+ */
+static int outside(struct fd_entry *e, unsigned int round)
+{
+	e->outside = !e->stdio_mask && round < ROUND_OUTSIDE;
+	return e->outside ? FERMATA_DRAIN_MORE : fd_stdio_take_over(e);
+}
+
 static int drain_one(struct fd_entry *e, unsigned int round)
 {
 	int r;
 
+	if (e->outside)
+		return outside(e, round);
 	if (e->plugin && !fd_entry_led(e) && e->plugin->fd_follow)
 		return e->plugin->fd_follow(&e->desc, round);
 	if (!e->plugin || !fd_entry_led(e) || !e->plugin->fd_drain)
 		return FERMATA_DRAINED;
 	r = e->plugin->fd_drain(&e->desc, round);
-	return r == FERMATA_FD_OUTSIDE ? fd_stdio_take_over(e) : r;
+	return r == FERMATA_FD_OUTSIDE ? outside(e, round) : r;
 }
 
 int fd_drain(unsigned int round)

@@ -35,6 +35,7 @@ struct fd_entry {
 	uint32_t first;	     /* index of the first entry of the same inode: the root of their tree */
 	uint32_t below[2];   /* index + 1: in kcmp's order before it, behind it */
 	bool later;	     /* restart: to be asked again in RECONNECT */
+	bool outside;	     /* drain: it seems to lead out of the job */
 	struct fermata_sink record;
 };
 

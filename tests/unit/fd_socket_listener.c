@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -119,6 +120,38 @@ static void body_unix_listener(void)
 	unlink(a.sun_path);
 }
 
+static void pass(int over, int fd)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 'f';
+	struct iovec v = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	CHECK(sendmsg(over, &m, 0) == 1);
+}
+
+/* A pipe whose other end is on its way to a server that has not accepted yet. */
+static void body_end_waits(void)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int l = socket(AF_UNIX, SOCK_STREAM, 0), c = socket(AF_UNIX, SOCK_STREAM, 0), p[2];
+
+	snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "fermata-fd-%d", getpid());
+	CHECK(bind(l, (void *)&a, sizeof(a)) == 0 && listen(l, 3) == 0 && connect(c, (void *)&a, sizeof(a)) == 0 && pipe(p) == 0);
+	pass(c, p[0]);
+	close(p[0]);
+	close(c);
+	CHECK(fake_checkpoint() == -EAGAIN && strstr(fake_text, "not accepted yet"));
+	fake_resume();
+	close(accept(l, NULL, NULL));
+	fake_checkpoint_restart();
+	CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR && write(p[1], "x", 1) == -1 && errno == EPIPE);
+}
+
 static void body_port_taken(void)
 {
 	struct sockaddr_storage a;
@@ -181,6 +214,7 @@ static void body_elsewhere(void)
 TEST(tcp_listener, 1, body_listener, NULL)
 TEST(time_wait, 1, body_time_wait, NULL)
 TEST(unix_listener, 1, body_unix_listener, NULL)
+TEST(end_waits, 1, body_end_waits, NULL)
 TEST(port_taken, 1, body_port_taken, NULL)
 TEST(elsewhere, 1, body_elsewhere, NULL)
 
@@ -188,7 +222,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tcp_listener), cmocka_unit_test(test_time_wait),
-		cmocka_unit_test(test_unix_listener), cmocka_unit_test(test_port_taken),
+		cmocka_unit_test(test_unix_listener), cmocka_unit_test(test_end_waits), cmocka_unit_test(test_port_taken),
 		cmocka_unit_test(test_elsewhere),
 	};
 
