@@ -230,6 +230,7 @@ __attribute__((constructor)) static void agent_main(void)
 	if (!r)
 		r = stop_init();
 	agent.active = true;
+	wrap_signal_stacks();
 	fdpass_job(agent.jobdir, (int)agent.pid);
 	start_plugins();
 	if (!r)

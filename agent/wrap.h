@@ -182,6 +182,7 @@ struct wrap_real {
 extern struct wrap_real real;
 
 void wrap_resolve(void);
+void wrap_signal_stacks(void); /* wrap_signal.c: once our handler is there */
 
 /* First line of each wrapper. */
 #define WRAP_READY(name)            \

@@ -32,9 +32,12 @@ static struct {
 	_Atomic bool go, small, large; /* there are such */
 } stacks;
 
-static void stacks_changed(void)
+/* A library's constructor may have come before ours, and its threads run on. */
+void wrap_signal_stacks(void)
 {
-	stop_on_signal_stack(stacks.go || (stacks.large && !stacks.small));
+	atomic_thread_fence(memory_order_seq_cst);
+	if (agent.active)
+		stop_on_signal_stack(stacks.go || (stacks.large && !stacks.small));
 }
 
 static bool is_go_note(const ElfW(Nhdr) *n)
@@ -42,11 +45,9 @@ static bool is_go_note(const ElfW(Nhdr) *n)
 	return n->n_type == GO_NOTE_BUILD_ID && n->n_namesz == sizeof("Go") + 1 && !memcmp(n + 1, "Go\0", n->n_namesz);
 }
 
-static bool has_go_note(const char *at, size_t size)
+static bool has_go_note(uintptr_t at, uintptr_t end)
 {
-	const char *end = at + size;
-
-	while ((size_t)(end - at) >= sizeof(ElfW(Nhdr)) + 4) {
+	while (at + sizeof(ElfW(Nhdr)) + sizeof("Go") < end) {
 		const ElfW(Nhdr) *n = (const void *)at;
 
 		if (is_go_note(n))
@@ -60,17 +61,19 @@ static bool is_go_code(const void *at)
 {
 	const ElfW(Ehdr) *e;
 	const ElfW(Phdr) *p;
-	const char *base;
+	uintptr_t base, note;
 	Dl_info info;
 
 	if (!dladdr(at, &info))
 		return false;
 	e = info.dli_fbase;
 	p = (const void *)((const char *)e + e->e_phoff);
-	base = e->e_type == ET_DYN ? info.dli_fbase : NULL;
-	for (size_t i = 0; i < e->e_phnum; i++)
-		if (p[i].p_type == PT_NOTE && has_go_note(base + p[i].p_vaddr, p[i].p_filesz))
+	base = e->e_type == ET_DYN ? (uintptr_t)e : 0;
+	for (size_t i = 0; i < e->e_phnum; i++) {
+		note = base + p[i].p_vaddr;
+		if (p[i].p_type == PT_NOTE && has_go_note(note, note + p[i].p_filesz))
 			return true;
+	}
 	return false;
 }
 
@@ -79,9 +82,9 @@ EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 	struct sigaction copy;
 
 	WRAP_READY(sigaction);
-	if (agent.active && act && act->sa_flags & SA_ONSTACK && !stacks.go && (sig == agent.signal || is_go_code((const void *)act->sa_handler))) {
+	if (act && act->sa_flags & SA_ONSTACK && !stacks.go && (is_ours(sig) || is_go_code((const void *)act->sa_handler))) {
 		stacks.go = true;
-		stacks_changed();
+		wrap_signal_stacks();
 	}
 	if (is_ours(sig)) {
 		if (old)
@@ -98,18 +101,18 @@ EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 
 EXPORT int sigaltstack(const stack_t *stack, stack_t *old)
 {
-	const bool is_one = agent.active && stack && !(stack->ss_flags & SS_DISABLE);
+	const bool is_one = stack && !(stack->ss_flags & SS_DISABLE);
 	int r;
 
 	WRAP_READY(sigaltstack);
 	if (is_one && stack->ss_size < SIGNAL_STACK_ROOM && !stacks.small) {
 		stacks.small = true;
-		stacks_changed();
+		wrap_signal_stacks();
 	}
 	r = real.sigaltstack(stack, old);
 	if (is_one && !r && !stacks.large && stack->ss_size >= SIGNAL_STACK_ROOM) {
 		stacks.large = true;
-		stacks_changed();
+		wrap_signal_stacks();
 	}
 	return r;
 }

@@ -35,6 +35,65 @@ main() ->
     halt().
 '''
 
+GO_LIBRARY = '''\
+package main
+
+import "C"
+import (
+	"sync"
+	"time"
+)
+
+func deep(n int, a [16]int) int {
+	if n == 0 {
+		return a[3]
+	}
+	a[n%16] += n
+	return deep(n-1, a) + a[(n+1)%16]%3
+}
+
+func work(k int) int {
+	sum := deep(k%9, [16]int{})
+	for i := 0; i < 400000; i++ {
+		sum = sum*31 + i%7 + k
+	}
+	return sum
+}
+
+//export Rounds
+func Rounds(n C.int) C.long {
+	sum := 0
+	for r := 0; r < int(n); r++ {
+		var all sync.WaitGroup
+		out := make([]int, 32)
+		for g := range out {
+			all.Add(1)
+			go func(g int) { defer all.Done(); out[g] = work(g + r) }(g)
+		}
+		all.Wait()
+		for _, v := range out {
+			sum = sum*17 + v
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return C.long(sum)
+}
+
+func main() {}
+'''
+
+GO_LIBRARY_USER = '''\
+#include <stdio.h>
+#include "work.h"
+
+int main(void)
+{
+	for (int i = 0; i < 5; i++)
+		printf("%ld\\n", Rounds(30));
+	return 0;
+}
+'''
+
 GO = '''\
 package main
 
@@ -274,6 +333,7 @@ end Main;
 PROGRAMS = [
     Recipe('erlang', 'erl -noinput -s main main', needs=['erl', 'erlc'], files=['log'], inputs={'main.erl': ERLANG}, prepare='erlc main.erl'),
     Recipe('go', './main', needs=['go'], files=['log'], inputs={'main.go': GO}, prepare='GO111MODULE=off go build -o main main.go'),
+    Recipe('go-library', './main', needs=['go', 'gcc'], inputs={'main.go': GO_LIBRARY, 'main.c': GO_LIBRARY_USER}, prepare='GO111MODULE=off go build -buildmode=c-shared -o work.so main.go && gcc -o main main.c ./work.so'),
     Recipe('sbcl', 'sbcl --script main.lisp', needs=['sbcl'], inputs={'main.lisp': LISP}),
     Recipe('haskell', './main +RTS -N2', needs=['ghc'], inputs={'main.hs': HASKELL}, prepare='ghc -threaded -rtsopts -package process -O main.hs -o main'),
     Recipe('ocaml', './main', needs=['ocamlopt'], inputs={'main.ml': OCAML}, prepare='ocamlopt -I +threads unix.cmxa threads.cmxa main.ml -o main'),
