@@ -13,7 +13,7 @@
  * opens them for its duration (sigsuspend, ppoll) does so again, atomically, when it is executed again, and once a handler has
  * run in it it is not interrupted by us (wrap_suspend.c). What remains: a signal that arrives after the look at the pending ones and before the
  * call has begun again runs its handler and the call goes on waiting; this is what happens without us to a program that
- * gets its signal just before the call.
+ * gets its signal just before the call. But it is less seldom than there: who was to send it after a time that was over while both stood sends it as both go on (doc/objects.md: not held).
  *
  * Time-outs that only the wrapper knew (poll, epoll_wait, nanosleep without a rest, ..) are in fermata_thread.deadline_ns:
  * wait.h. CLOCK_MONOTONIC goes on over a restart, so deadlines hold there too. Of those that the kernel has told (nanosleep's rest, which sleep(3) and C++ ask for, ppoll, select) the time that

@@ -24,9 +24,8 @@ void call_find_libc(void)
 {
 	const ElfW(Ehdr) *e;
 	const ElfW(Phdr) *p;
-	Dl_info info;
-
 	const void *at = dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
+	Dl_info info;
 
 	if (!at || !dladdr(at, &info))
 		return;

@@ -20,11 +20,6 @@
 #include "agent/wait.h"
 #include "agent/wrap.h"
 
-static bool is_ours(int sig)
-{
-	return agent.active && sig == agent.signal;
-}
-
 #define GO_NOTE_BUILD_ID 4
 #define SIGNAL_STACK_ROOM 8192 /* bytes: SIGSTKSZ */
 
@@ -32,12 +27,28 @@ static struct {
 	_Atomic bool go, small, large; /* there are such */
 } stacks;
 
-/* A library's constructor may have come before ours, and its threads run on. */
+static bool is_ours(int sig)
+{
+	return agent.active && sig == agent.signal;
+}
+
+static bool stacks_have_room(void)
+{
+	atomic_thread_fence(memory_order_seq_cst); /* after a library's constructor that came before ours, and whose threads run on */
+	return stacks.go || (stacks.large && !stacks.small);
+}
+
+/* What is known only grows; of two threads in here the last to set it looks once more after that. */
 void wrap_signal_stacks(void)
 {
-	atomic_thread_fence(memory_order_seq_cst);
-	if (agent.active)
-		stop_on_signal_stack(stacks.go || (stacks.large && !stacks.small));
+	bool on;
+
+	if (!agent.active)
+		return;
+	do {
+		on = stacks_have_room();
+		stop_on_signal_stack(on);
+	} while (stacks_have_room() != on);
 }
 
 static bool is_go_note(const ElfW(Nhdr) *n)
