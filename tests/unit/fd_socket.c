@@ -275,18 +275,14 @@ static void body_outside(void)
 
 static void body_passed_fd(void)
 {
-	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 'f';
+	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte;
 	struct iovec v = { &byte, 1 };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	int count;
 
 	connected(end);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &end[0], sizeof(int));
-	CHECK(sendmsg(end[0], &m, 0) == 1);
+	socket_pass(end[0], end[0]);
 	count = fake_fd_count();
 	fake_checkpoint_resume();
 	CHECK(fake_fd_count() == count);

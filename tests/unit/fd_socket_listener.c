@@ -120,20 +120,6 @@ static void body_unix_listener(void)
 	unlink(a.sun_path);
 }
 
-static void pass(int over, int fd)
-{
-	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 'f';
-	struct iovec v = { &byte, 1 };
-	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	CHECK(sendmsg(over, &m, 0) == 1);
-}
-
 /* A pipe whose other end is on its way to a server that has not accepted yet. */
 static void body_end_waits(void)
 {
@@ -142,7 +128,7 @@ static void body_end_waits(void)
 
 	snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "fermata-fd-%d", getpid());
 	CHECK(bind(l, (void *)&a, sizeof(a)) == 0 && listen(l, 3) == 0 && connect(c, (void *)&a, sizeof(a)) == 0 && pipe(p) == 0);
-	pass(c, p[0]);
+	socket_pass(c, p[0]);
 	close(p[0]);
 	close(c);
 	CHECK(fake_checkpoint() == -EAGAIN && strstr(fake_text, "not accepted yet"));

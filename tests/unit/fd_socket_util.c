@@ -133,3 +133,17 @@ void socket_check_empty(int fd)
 
 	CHECK(recv(fd, &c, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
 }
+
+void socket_pass(int over, int fd)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 'f';
+	struct iovec v = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	CHECK(sendmsg(over, &m, 0) == 1);
+}

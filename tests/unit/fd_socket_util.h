@@ -27,6 +27,8 @@ size_t socket_fill(int fd, size_t n, size_t piece);
 /* Receives them, and checks them. */
 void socket_drain(int fd, size_t n);
 void socket_check_empty(int fd);
+/* Sends one byte, 'f', and @fd with it. */
+void socket_pass(int over, int fd);
 
 /* A test of so many processes, on a connection of that kind. */
 #define TEST(name, members, body, make)              \
