@@ -16,6 +16,7 @@
 
 #define CALLS_END 1024 /* no call has a number so high */
 #define SYSCALL_SIZE 64 /* bytes, or more, of libc's syscall(2) */
+#define WRAPPER_SIZE 512 /* bytes, or more, of the stack of its wrapper, which has noted what is called */
 
 static uint64_t libc_begins, libc_ends;
 
@@ -93,10 +94,20 @@ static bool sets_argument(const uint8_t *at, size_t length)
 	}
 }
 
-/* @pc is in libc's syscall(2). */
-static bool is_by_number(const uint8_t *pc)
+/*
+ * In libc's syscall(2), called by its wrapper: what that has noted. A note that a jump out of a handler has left behind is another frame's: it lies elsewhere, or in memory that has something
+ * else by now. Compared are the arguments that no rule of call.c changes.
+ */
+static long noted_number(ucontext_t *f)
 {
-	return (uint64_t)pc - (uint64_t)real.syscall < SYSCALL_SIZE;
+	const greg_t *g = f->uc_mcontext.gregs;
+	const long *called = fermata_thread.by_number;
+
+	if (!called || (uint64_t)g[REG_RIP] - (uint64_t)real.syscall >= SYSCALL_SIZE || (uint64_t)called - (uint64_t)g[REG_RSP] >= WRAPPER_SIZE)
+		return -1;
+	if (called[1 + 1] != *call_arg(f, 1) || called[1 + 5] != *call_arg(f, 5))
+		return -1;
+	return called[0];
 }
 
 long call_number(ucontext_t *f, const struct stop_thread *t)
@@ -117,5 +128,5 @@ long call_number(ucontext_t *f, const struct stop_thread *t)
 		if (at[-5] == 0xb8 && number >= 0 && number < CALLS_END && sets_argument(at, lengths[i]))
 			return number;
 	}
-	return same && fermata_thread.by_number && is_by_number(pc) ? (long)fermata_thread.by_number : -1;
+	return noted_number(f);
 }

@@ -126,14 +126,15 @@ static uint64_t timeout_of(long nr, const long *a)
 
 EXPORT long syscall(long nr, ...)
 {
+	const long *outer = fermata_thread.by_number; /* of what the handler that we are in has interrupted */
+	long called[7] = { nr }, *const a = called + 1, r;
 	uint64_t timeout;
-	long a[6], r;
 	va_list ap;
 
 	WRAP_READY(syscall);
 	va_start(ap, nr);
-	for (size_t i = 0; i < ARRAY_SIZE(a); i++)
-		a[i] = va_arg(ap, long);
+	for (size_t i = 1; i < ARRAY_SIZE(called); i++)
+		called[i] = va_arg(ap, long);
 	va_end(ap);
 	if (unlikely(nr == SYS_timer_create || nr == SYS_timer_settime) && agent.active)
 		return wrap_timer_syscall(nr, a);
@@ -154,11 +155,11 @@ EXPORT long syscall(long nr, ...)
 	if (unlikely(nr == SYS_close))
 		return close((int)a[0]);
 	timeout = timeout_of(nr, a);
-	fermata_thread.by_number = (uint32_t)nr;
+	fermata_thread.by_number = called;
 	if (likely(!timeout))
 		r = real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
 	else
 		r = WAIT_NOTED(timeout, real.syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]));
-	fermata_thread.by_number = 0;
+	fermata_thread.by_number = outer;
 	return r;
 }

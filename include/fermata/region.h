@@ -20,7 +20,7 @@ struct fermata_thread_state {
 	uint32_t pending;      /* a stop was asked for meanwhile: its slot + 1 */
 	uint32_t epoch;	       /* and its epoch */
 	uint32_t device_depth; /* inside the device's library */
-	uint32_t by_number;    /* what is called by syscall(2), whose code does not say it (agent/call.c); 0: nothing */
+	const long *by_number; /* what is called by syscall(2), whose code does not say it, and its arguments (agent/call_number.c); NULL: nothing */
 };
 extern __thread struct fermata_thread_state fermata_thread __attribute__((tls_model("initial-exec")));
 

@@ -118,20 +118,21 @@ static void test_without_libc(void **state)
 /* One of libc's that has not come by a wrapper begins anew. */
 static void test_past_wrappers(void **state)
 {
-	const uint8_t *in_poll = dlsym(RTLD_DEFAULT, "poll");
+	const uint8_t *in_semop = dlsym(RTLD_DEFAULT, "semtimedop");
+	const struct timespec asked = { GIVEN, 0 };
 	struct stop_thread t;
 	ucontext_t frame;
 
 	(void)state;
-	while (in_poll[0] != 0x0f || in_poll[1] != 0x05)
-		in_poll++;
+	while (in_semop[0] != 0x0f || in_semop[1] != 0x05)
+		in_semop++;
 	call_find_libc();
-	leave(SYS_poll, (long[]){ 0, 0, GIVEN * 1000, 0, 0, 0 }, -EINTR, &frame, &t);
-	frame.uc_mcontext.gregs[REG_RIP] = (greg_t)(t.call_pc = (uint64_t)&in_poll[2]);
+	leave(SYS_semtimedop, (long[]){ 0, 0, 1, (long)&asked, 0, 0 }, -EINTR, &frame, &t);
+	frame.uc_mcontext.gregs[REG_RIP] = (greg_t)(t.call_pc = (uint64_t)&in_semop[2]);
 	call_continue(&frame, &t, false);
-	assert_int_equal(frame.uc_mcontext.gregs[REG_RAX], SYS_poll);
-	assert_int_equal(frame.uc_mcontext.gregs[REG_RIP], (greg_t)in_poll);
-	assert_int_equal(frame.uc_mcontext.gregs[REG_RDX], GIVEN * 1000);
+	assert_int_equal(frame.uc_mcontext.gregs[REG_RAX], SYS_semtimedop);
+	assert_int_equal(frame.uc_mcontext.gregs[REG_RIP], (greg_t)in_semop);
+	assert_int_equal(frame.uc_mcontext.gregs[REG_R10], (greg_t)&asked);
 }
 
 /* What it sleeps now; @rest stays as it is, for the kernel to fill. */
@@ -178,24 +179,29 @@ static void test_second_time(void **state)
 	is_again(&frame, SYS_nanosleep);
 }
 
-/* Nor is there a number in libc's syscall(2). */
+/* Nor is there a number in libc's syscall(2): its wrapper has noted it, on the stack that lies before. Not so where that is another call's note, or of another frame. */
 static void test_by_number(void **state)
 {
 	static const uint8_t plain[] = { 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x0f, 0x05, 0x90 };
 	const struct timespec none = { 0, 0 };
+	const long call[7] = { SYS_semtimedop, 7, 0, 1, (long)&none, 0, 0 }, other[7] = { SYS_semtimedop, 7, 1, 1, (long)&none, 0, 0 };
+	enum { RIGHT, RIGHT_UNSEEN, NOT_NOTED, NOT_IN_SYSCALL, OTHER_CALL, OTHER_FRAME, CASES };
 	struct stop_thread t;
 	ucontext_t frame;
 
 	(void)state;
-	for (int i = 0; i < 3; i++) {
-		leave(SYS_restart_syscall, (long[]){ 0, 0, (long)&none, 0, 0, 0 }, -EINTR, &frame, &t);
+	for (int i = 0; i < CASES; i++) {
+		leave(i == RIGHT_UNSEEN ? -1 : SYS_restart_syscall, call + 1, -EINTR, &frame, &t);
 		frame.uc_mcontext.gregs[REG_RIP] = (greg_t)(t.call_pc = (uint64_t)&plain[14]);
-		fermata_thread.by_number = i == 1 ? 0 : SYS_ppoll;
-		real.syscall = i == 2 ? (__typeof__(real.syscall))&plain[15] : (__typeof__(real.syscall))&plain[0];
+		frame.uc_mcontext.gregs[REG_RSP] = (greg_t)(t.call_sp = (uint64_t)call - (i == OTHER_FRAME ? 4096 : 64));
+		fermata_thread.by_number = i == NOT_NOTED ? NULL : i == OTHER_CALL ? other : call;
+		real.syscall = (__typeof__(real.syscall))(i == NOT_IN_SYSCALL ? &plain[15] : &plain[0]);
+		fermata_thread.deadline_ns = raw_now_ns() + NS;
 		call_continue(&frame, &t, false);
-		assert_int_equal(frame.uc_mcontext.gregs[REG_RAX], i == 0 ? SYS_ppoll : -EINTR);
+		assert_int_equal(frame.uc_mcontext.gregs[REG_RAX], i <= RIGHT_UNSEEN ? SYS_semtimedop : -EINTR);
 	}
-	fermata_thread.by_number = 0;
+	fermata_thread.deadline_ns = 0;
+	fermata_thread.by_number = NULL;
 }
 
 static void test_cut(void **state)
