@@ -32,6 +32,7 @@
 
 #include "agent/call_masked.h"
 #include "agent/call_number.h"
+#include "agent/wait.h"
 
 enum how {
 	AGAIN = 1,   /* same arguments: no time-out, or an absolute one */
@@ -166,6 +167,8 @@ static void read_less(greg_t at, uint64_t part_ns, uint64_t ns, int64_t ret[2])
 	uint64_t all;
 
 	memcpy(ret, (const void *)at, 2 * sizeof(*ret));
+	if ((uint64_t)ret[0] > WAIT_LONGEST_S)
+		return;
 	all = (uint64_t)ret[0] * 1000000000u + (uint64_t)ret[1] * part_ns;
 	all = all > ns ? all - ns : 0;
 	ret[0] = (int64_t)(all / 1000000000u);

@@ -23,6 +23,7 @@
 
 #include "agent/arch/x86_64/masked.h"
 #include "agent/call_number.h"
+#include "agent/wait.h"
 
 #define NS 1000000000u
 #define MS 1000000u
@@ -33,7 +34,7 @@ static uint64_t ns_of(greg_t timespec)
 	struct timespec t;
 
 	memcpy(&t, (const void *)timespec, sizeof(t));
-	return (uint64_t)t.tv_sec * NS + (uint64_t)t.tv_nsec;
+	return wait_ns(&t);
 }
 
 static uint64_t left_ns(const struct arch_masked *m)

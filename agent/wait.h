@@ -40,8 +40,12 @@ static inline uint64_t wait_note(uint64_t ns)
 	return old;
 }
 
+#define WAIT_LONGEST_S 4000000000ull /* 126 years; longer ones than that are as good as endless */
+
 static inline uint64_t wait_ns(const struct timespec *t)
 {
+	if ((uint64_t)t->tv_sec > WAIT_LONGEST_S)
+		return WAIT_LONGEST_S * 1000000000u;
 	return (uint64_t)t->tv_sec * 1000000000u + (uint64_t)t->tv_nsec;
 }
 

@@ -251,6 +251,25 @@ static void test_signal_later(void **state)
 		is_interrupted(&kinds[i], 2);
 }
 
+/* In all the time that can be said, which is more than nanoseconds of 64 bits. */
+static void test_endless(void **state)
+{
+	const struct timespec t = { INT64_MAX, NS - 1 };
+	struct timeval v = { INT64_MAX, 999999 };
+	struct timespec left = t;
+	pthread_t helper;
+
+	now.wakes = true;
+	for (int i = 0; i < 4; i++) {
+		helper = begin(3);
+		assert_int_equal(i == 0 ? WAIT_NOTED(wait_ns(&t), nanosleep(&t, NULL)) : i == 1 ? nanosleep(&t, &rest) : i == 2 ? select(0, NULL, NULL, NULL, &v) : ppoll(NULL, 0, &left, NULL), -1);
+		assert_int_equal(errno, EINTR);
+		assert_int_equal(came, 1);
+		assert_true(now.in_kin);
+		pthread_join(helper, NULL);
+	}
+}
+
 /* No sooner than it should, and no signal's handler is run. */
 static void test_time(void **state)
 {
@@ -371,6 +390,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_signal_in_the_gap, nothing_comes),
 		cmocka_unit_test_setup(test_signal_later, nothing_comes),
+		cmocka_unit_test_setup(test_endless, nothing_comes),
 		cmocka_unit_test_setup(test_time, nothing_comes),
 		cmocka_unit_test_setup(test_something_to_read, nothing_comes),
 		cmocka_unit_test_setup(test_looked_through, nothing_comes),
