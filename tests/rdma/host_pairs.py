@@ -67,9 +67,7 @@ class HostsPair(pairs.Pair):
 
     def restart_parts(self, order=(0, 1)):
         """Each program on its host: two commands, which meet at the job's coordinator. The second begins when the first waits."""
-        pids = self.pids()
-        if len(pids) < len(order):
-            raise pairs.EndedEarly('one of the programs had ended at the checkpoint')
+        pids = self.pids_of(order)
         self.running = []
         for n in order:
             argv = [*self.hosts.front(n), self.bin / 'fermata', 'restart', '--part', pids[n], self.job.dir]
@@ -81,6 +79,12 @@ class HostsPair(pairs.Pair):
         """The server's and the client's, as the job knows them."""
         manifest = json.loads((self.job.dir / str(self.job.newest()) / 'manifest.json').read_text())
         return sorted(image['pid'] for image in manifest['images'])
+
+    def pids_of(self, order):
+        pids = self.pids()
+        if len(pids) < len(order):
+            raise pairs.EndedEarly('one of the programs had ended at the checkpoint')
+        return pids
 
     def amount_for(self, seconds):
         """verbs_tail has rounds that are as long as the cable is slow: not measured."""
@@ -117,6 +121,7 @@ class SeveralPair(HostsPair):
 
     def restart_hosts(self, order):
         """Each host's program on the host of that number in @order."""
+        self.pids_of(order)
         self.running = []
         for name, n in zip(several.NAMES, order):
             argv = [*self.hosts.front(n), self.bin / 'fermata', 'restart', '--host', name, self.job.dir]
