@@ -11,9 +11,10 @@
  * frame is left alone, and the handler runs on the way out. A call that the kernel has made ready to be restarted is
  * ended so, too, if that handler has no SA_RESTART. Signals that are blocked in the frame are no matter: a call that
  * opens them for its duration (sigsuspend, ppoll) does so again, atomically, when it is executed again, and once a handler has
- * run in it it is not interrupted by us (wrap_suspend.c). One that arrives after the look at the pending ones and before the call has begun again must end it, too: so a wait of libc's
- * (nanosleep, poll, select, epoll_wait) goes on as a call that opens signals (call_masked.c). What remains are the other calls: such a signal runs its handler and the call goes on waiting; this is what happens without us to a program that
- * gets its signal just before the call (doc/objects.md: not held).
+ * run in it it is not interrupted by us (wrap_suspend.c). What remains: a signal that arrives after the look at the pending ones and before the
+ * call has begun again runs its handler and the call goes on waiting; this is what happens without us to a program that
+ * gets its signal just before the call. But it is less seldom than there: who was to send it after a time that was over while both stood sends it as both go on (doc/objects.md: not held). That the
+ * thread go on in a call that opens signals (ppoll for nanosleep), with all blocked around it, does not do: handlers look at the mask of the frame that they have interrupted, and SBCL ends where that has its signals blocked.
  *
  * Time-outs that only the wrapper knew (poll, epoll_wait, nanosleep without a rest, ..) are in fermata_thread.deadline_ns:
  * wait.h. CLOCK_MONOTONIC goes on over a restart, so deadlines hold there too. Of those that the kernel has told (nanosleep's rest, which sleep(3) and C++ ask for, ppoll, select) the time that
@@ -30,7 +31,6 @@
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 
-#include "agent/call_masked.h"
 #include "agent/call_number.h"
 #include "agent/wait.h"
 
@@ -175,19 +175,14 @@ static void read_less(greg_t at, uint64_t part_ns, uint64_t ns, int64_t ret[2])
 	ret[1] = (int64_t)(all % 1000000000u / part_ns);
 }
 
-void call_put_time(greg_t at, const int64_t time[2])
-{
-	const struct iovec from = { (void *)time, 2 * sizeof(*time) }, to = { (void *)at, 2 * sizeof(*time) };
-
-	RAW6(SYS_process_vm_writev, agent.pid, &from, 1, &to, 1, 0);
-}
-
+/* It may lie where only the kernel has found that it cannot be written. */
 static void shorten(greg_t at, uint64_t part_ns, uint64_t ns)
 {
 	int64_t left[2];
+	const struct iovec from = { left, sizeof(left) }, to = { (void *)at, sizeof(left) };
 
 	read_less(at, part_ns, ns, left);
-	call_put_time(at, left);
+	RAW6(SYS_process_vm_writev, agent.pid, &from, 1, &to, 1, 0);
 }
 
 static void sleep_again(ucontext_t *f, const struct rule *r, const struct stop_thread *t)
@@ -272,18 +267,15 @@ static void begin_again(ucontext_t *f, const struct stop_thread *t)
 {
 	greg_t *g = f->uc_mcontext.gregs;
 	const uint8_t *pc = (const uint8_t *)g[REG_RIP];
-	greg_t args[6];
 	long number;
 
-	if (g[REG_RAX] != -EINTR || pc[-2] != 0x0f || pc[-1] != 0x05 || call_masked_again(f))
+	if (g[REG_RAX] != -EINTR || pc[-2] != 0x0f || pc[-1] != 0x05)
 		return;
 	number = call_number(f, t);
-	for (unsigned int i = 0; i < 6; i++)
-		args[i] = *call_arg(f, i);
 	for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {
 		if (rules[i].call != number)
 			continue;
-		if (adjust(f, &rules[i], t) && !call_masked(f, number, args)) {
+		if (adjust(f, &rules[i], t)) {
 			g[REG_RAX] = number;
 			g[REG_RIP] -= 2;
 		}

@@ -12,8 +12,6 @@ static inline greg_t *call_arg(ucontext_t *f, unsigned int n)
 	return &f->uc_mcontext.gregs[regs[n]];
 }
 
-/* Seconds and parts of one into the program's memory at @at, which may be where only the kernel has found that it cannot be written. */
-void call_put_time(greg_t at, const int64_t time[2]);
 /* Once: where libc is. */
 void call_find_libc(void);
 /* The frame stands in a function of libc's. */

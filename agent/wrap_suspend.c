@@ -11,7 +11,7 @@
  *
  * A handler that leaves by siglongjmp has the mask of sigsetjmp; one that leaves by longjmp, or by a cancellation,
  * keeps its own, in which ours is open. Other calls (poll, nanosleep, read) are no matter: a program that waits so for
- * a handler can lose its signal just before the call, too. For what is lost more often in them see call_masked.c.
+ * a handler can lose its signal just before the call, too.
  */
 #include "agent/agent.h"
 #include "agent/wait.h"

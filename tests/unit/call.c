@@ -15,6 +15,7 @@
 
 #include "agent/agent.h"
 #include "agent/call_number.h"
+#include "agent/wait.h"
 #include "agent/wrap.h"
 
 #define NS 1000000000ll
@@ -74,6 +75,22 @@ static void test_select(void **state)
 	leave(SYS_select, (long[]){ 0, 0, 0, 0, (long)&left, 0 }, -EINTR, &frame, &t);
 	call_continue(&frame, &t, false);
 	assert_true(left.tv_sec == 0 && left.tv_usec == 0);
+}
+
+/* More than nanoseconds of 64 bits can say. */
+static void test_endless(void **state)
+{
+	const struct timespec endless = { INT64_MAX, NS - 1 };
+	struct timespec left = endless;
+	struct stop_thread t;
+	ucontext_t frame;
+
+	(void)state;
+	leave(SYS_ppoll, (long[]){ 0, 0, (long)&left, 0, 8, 0 }, -EINTR, &frame, &t);
+	call_continue(&frame, &t, false);
+	is_again(&frame, SYS_ppoll);
+	assert_int_equal(left.tv_sec, INT64_MAX);
+	assert_true(wait_ns(&endless) > 100ull * 365 * 24 * 3600 * NS && raw_now_ns() + wait_ns(&endless) > wait_ns(&endless));
 }
 
 static void test_poll_of_read_only_time(void **state)
@@ -224,6 +241,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_select),
+		cmocka_unit_test(test_endless),
 		cmocka_unit_test(test_poll_of_read_only_time),
 		cmocka_unit_test(test_past_wrappers),
 		cmocka_unit_test(test_without_libc),
