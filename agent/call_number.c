@@ -2,7 +2,7 @@
 /*
  * Which system call a thread was in when our signal interrupted it: by then %rax has the answer. It is what /proc/self/task/TID/syscall said just before the thread was asked to stop, and that holds only
  * if stack pointer, program counter and all six arguments are still the frame's; else it is read from the `mov $number, %eax` before the instruction, or one instruction further ahead: the thread has begun
- * the call in between, or is in it for the second time, after SIGCONT, which is another number (restart_syscall).
+ * the call in between, or is in it for the second time, after SIGCONT, which is another number (restart_syscall). In libc's syscall(2) there is none: its wrapper notes what is called.
  *
  * Owns where libc lies.
  */

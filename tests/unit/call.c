@@ -77,18 +77,24 @@ static void test_select(void **state)
 	assert_true(left.tv_sec == 0 && left.tv_usec == 0);
 }
 
+static void polls_again(const struct timespec *left)
+{
+	struct stop_thread t;
+	ucontext_t frame;
+
+	leave(SYS_ppoll, (long[]){ 0, 0, (long)left, 0, 8, 0 }, -EINTR, &frame, &t);
+	call_continue(&frame, &t, false);
+	is_again(&frame, SYS_ppoll);
+}
+
 /* More than nanoseconds of 64 bits can say. */
 static void test_endless(void **state)
 {
 	const struct timespec endless = { INT64_MAX, NS - 1 };
 	struct timespec left = endless;
-	struct stop_thread t;
-	ucontext_t frame;
 
 	(void)state;
-	leave(SYS_ppoll, (long[]){ 0, 0, (long)&left, 0, 8, 0 }, -EINTR, &frame, &t);
-	call_continue(&frame, &t, false);
-	is_again(&frame, SYS_ppoll);
+	polls_again(&left);
 	assert_int_equal(left.tv_sec, INT64_MAX);
 	assert_true(wait_ns(&endless) > 100ull * 365 * 24 * 3600 * NS && raw_now_ns() + wait_ns(&endless) > wait_ns(&endless));
 }
@@ -96,13 +102,9 @@ static void test_endless(void **state)
 static void test_poll_of_read_only_time(void **state)
 {
 	static const struct timespec left = { GIVEN, 0 };
-	struct stop_thread t;
-	ucontext_t frame;
 
 	(void)state;
-	leave(SYS_ppoll, (long[]){ 0, 0, (long)&left, 0, 8, 0 }, -EINTR, &frame, &t);
-	call_continue(&frame, &t, false);
-	is_again(&frame, SYS_ppoll);
+	polls_again(&left);
 	assert_int_equal(left.tv_sec, GIVEN);
 }
 
@@ -135,21 +137,20 @@ static void test_without_libc(void **state)
 /* One of libc's that has not come by a wrapper begins anew. */
 static void test_past_wrappers(void **state)
 {
-	const uint8_t *in_semop = dlsym(RTLD_DEFAULT, "semtimedop");
-	const struct timespec asked = { GIVEN, 0 };
+	const uint8_t *in_poll = dlsym(RTLD_DEFAULT, "poll");
 	struct stop_thread t;
 	ucontext_t frame;
 
 	(void)state;
-	while (in_semop[0] != 0x0f || in_semop[1] != 0x05)
-		in_semop++;
+	while (in_poll[0] != 0x0f || in_poll[1] != 0x05)
+		in_poll++;
 	call_find_libc();
-	leave(SYS_semtimedop, (long[]){ 0, 0, 1, (long)&asked, 0, 0 }, -EINTR, &frame, &t);
-	frame.uc_mcontext.gregs[REG_RIP] = (greg_t)(t.call_pc = (uint64_t)&in_semop[2]);
+	leave(SYS_poll, (long[]){ 0, 0, GIVEN * 1000, 0, 0, 0 }, -EINTR, &frame, &t);
+	frame.uc_mcontext.gregs[REG_RIP] = (greg_t)(t.call_pc = (uint64_t)&in_poll[2]);
 	call_continue(&frame, &t, false);
-	assert_int_equal(frame.uc_mcontext.gregs[REG_RAX], SYS_semtimedop);
-	assert_int_equal(frame.uc_mcontext.gregs[REG_RIP], (greg_t)in_semop);
-	assert_int_equal(frame.uc_mcontext.gregs[REG_R10], (greg_t)&asked);
+	assert_int_equal(frame.uc_mcontext.gregs[REG_RAX], SYS_poll);
+	assert_int_equal(frame.uc_mcontext.gregs[REG_RIP], (greg_t)in_poll);
+	assert_int_equal(frame.uc_mcontext.gregs[REG_RDX], GIVEN * 1000);
 }
 
 /* What it sleeps now; @rest stays as it is, for the kernel to fill. */
