@@ -101,6 +101,7 @@ struct stop_thread {
 	/* the system call that the thread was in when it was asked to stop; number -1: none */
 	long call, args[6];
 	uint64_t call_sp, call_pc;
+	bool before_call; /* it was to begin again, and had not: call_woken.c */
 	uint64_t came_ns; /* CLOCK_MONOTONIC when it came to stand; 0: it has not stood */
 	struct spent spent;
 	struct rights rights;
@@ -173,7 +174,8 @@ int child_ended_send(const struct image_zombie *dead, uint32_t count);
 void child_forked(void); /* in a fork's child */
 
 /* ---- call.c: interrupted system calls go on ---- */
-void call_continue(ucontext_t *frame, const struct stop_thread *t, bool restarted);
+/* True: it goes on before a call, which any handler of the program's would have ended but those whose flags have any of *@ret_without. */
+bool call_continue(ucontext_t *frame, const struct stop_thread *t, bool restarted, uint64_t *ret_without);
 
 /* ---- call_number.c ---- */
 void call_note(struct stop_thread *t); /* reads what the thread is blocked in; before it is asked to stop */

@@ -11,10 +11,7 @@
  * frame is left alone, and the handler runs on the way out. A call that the kernel has made ready to be restarted is
  * ended so, too, if that handler has no SA_RESTART. Signals that are blocked in the frame are no matter: a call that
  * opens them for its duration (sigsuspend, ppoll) does so again, atomically, when it is executed again, and once a handler has
- * run in it it is not interrupted by us (wrap_suspend.c). What remains: a signal that arrives after the look at the pending ones and before the
- * call has begun again runs its handler and the call goes on waiting; this is what happens without us to a program that
- * gets its signal just before the call. But it is less seldom than there: who was to send it after a time that was over while both stood sends it as both go on (doc/objects.md: not held). That the
- * thread go on in a call that opens signals (ppoll for nanosleep), with all blocked around it, does not do: handlers look at the mask of the frame that they have interrupted, and SBCL ends where that has its signals blocked.
+ * run in it it is not interrupted by us (wrap_suspend.c). A signal that comes after the look at the pending ones is call_woken.c's.
  *
  * Time-outs that only the wrapper knew (poll, epoll_wait, nanosleep without a rest, ..) are in fermata_thread.deadline_ns:
  * wait.h. CLOCK_MONOTONIC goes on over a restart, so deadlines hold there too. Of those that the kernel has told (nanosleep's rest, which sleep(3) and C++ ask for, ppoll, select) the time that
@@ -92,8 +89,16 @@ static const uint16_t restarted_calls[] = {
 	SYS_read, SYS_readv, SYS_pread64, SYS_preadv, SYS_preadv2, SYS_write, SYS_writev, SYS_pwrite64, SYS_pwritev,
 	SYS_pwritev2, SYS_recvfrom, SYS_recvmsg, SYS_recvmmsg, SYS_sendto, SYS_sendmsg, SYS_sendmmsg, SYS_accept, SYS_accept4,
 	SYS_connect, SYS_wait4, SYS_waitid, SYS_ioctl, SYS_flock, SYS_fcntl, SYS_open, SYS_openat, SYS_splice, SYS_tee,
-	SYS_sendfile, SYS_mq_timedsend, SYS_mq_timedreceive,
+	SYS_sendfile, SYS_mq_timedsend, SYS_mq_timedreceive, SYS_futex,
 };
+
+static const struct rule *rule_of(long number)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(rules); i++)
+		if (rules[i].call == number)
+			return &rules[i];
+	return NULL;
+}
 
 static __thread struct timespec rest __attribute__((tls_model("initial-exec")));
 
@@ -125,14 +130,18 @@ static bool frame_before_call(const ucontext_t *f, const struct stop_thread *t)
 	       g[REG_RAX] == t->call && pc[0] == 0x0f && pc[1] == 0x05;
 }
 
-/* The call would be restarted, but a handler that is due would have ended it. */
-static bool restart_is_wrong(const ucontext_t *f, const struct stop_thread *t)
+/* The kernel restarts the call, unless a handler without SA_RESTART has run. */
+static bool is_restarted(const ucontext_t *f, const struct stop_thread *t)
 {
+	const long op = t->args[1] & 0x7f;
+
 	if (!frame_before_call(f, t))
+		return false;
+	if (t->call == SYS_futex && op != FUTEX_WAIT && op != FUTEX_WAIT_BITSET)
 		return false;
 	for (size_t i = 0; i < ARRAY_SIZE(restarted_calls); i++)
 		if (restarted_calls[i] == t->call)
-			return handler_is_due(f, SA_RESTART);
+			return true;
 	return false;
 }
 
@@ -190,13 +199,12 @@ static void sleep_again(ucontext_t *f, const struct rule *r, const struct stop_t
 	greg_t *req = call_arg(f, r->arg), *rem = call_arg(f, r->arg + 1u);
 	const int clock = r->arg ? (int)*call_arg(f, 0) : CLOCK_MONOTONIC;
 	const bool of_processor = clock < 0 || clock == CLOCK_PROCESS_CPUTIME_ID;
-	int64_t left[2];
 
 	if (r->arg && (*call_arg(f, r->arg - 1u) & TIMER_ABSTIME))
 		return;
-	if (*rem) { /* the kernel has put the rest there */
-		read_less(*rem, 1, of_processor ? 0 : stood(t), left);
-		rest = (struct timespec){ left[0], left[1] };
+	if (*rem) { /* the kernel has put the rest there, and would not again if a signal came before the call (call_woken.c) */
+		shorten(*rem, 1, of_processor ? 0 : stood(t));
+		memcpy(&rest, (const void *)*rem, sizeof(rest));
 		*req = (greg_t)&rest;
 	} else if (fermata_thread.deadline_ns) {
 		rest_to(req);
@@ -262,25 +270,23 @@ static bool connect_is_done(ucontext_t *f, const struct stop_thread *t)
 	return RAW3(SYS_getpeername, *call_arg(f, 0), peer, &length) == 0;
 }
 
-/* The call has been ended for our sake: it begins again. */
-static void begin_again(ucontext_t *f, const struct stop_thread *t)
+/* The call has been ended for our sake: it begins again. False: it does not, or was not. */
+static bool begin_again(ucontext_t *f, const struct stop_thread *t)
 {
 	greg_t *g = f->uc_mcontext.gregs;
 	const uint8_t *pc = (const uint8_t *)g[REG_RIP];
+	const struct rule *rule;
 	long number;
 
 	if (g[REG_RAX] != -EINTR || pc[-2] != 0x0f || pc[-1] != 0x05)
-		return;
+		return false;
 	number = call_number(f, t);
-	for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {
-		if (rules[i].call != number)
-			continue;
-		if (adjust(f, &rules[i], t)) {
-			g[REG_RAX] = number;
-			g[REG_RIP] -= 2;
-		}
-		return;
-	}
+	rule = rule_of(number);
+	if (!rule || !adjust(f, rule, t))
+		return false;
+	g[REG_RAX] = number;
+	g[REG_RIP] -= 2;
+	return true;
 }
 
 /* The thread stands right behind a call that has done something: all that it was to do, or what it had done when we came (agent/whole.h). */
@@ -293,19 +299,31 @@ static void note_cut(const ucontext_t *f)
 		fermata_thread.cut = g[REG_RAX];
 }
 
-void call_continue(ucontext_t *f, const struct stop_thread *t, bool restarted)
+bool call_continue(ucontext_t *f, const struct stop_thread *t, bool restarted, uint64_t *ret_without)
 {
 	greg_t *g = f->uc_mcontext.gregs;
+	bool again = false;
 
+	*ret_without = 0;
 	if (!handler_is_due(f, 0)) {
 		note_cut(f);
-		begin_again(f, t);
+		if (t->before_call && !is_restarted(f, t)) { /* that one begins again as it is */
+			g[REG_RAX] = -EINTR;
+			g[REG_RIP] += 2;
+		}
+		again = begin_again(f, t);
 	}
 	if (restarted && connect_is_done(f, t)) {
 		g[REG_RAX] = 0;
 		g[REG_RIP] += 2;
-	} else if (restart_is_wrong(f, t)) {
-		g[REG_RAX] = -EINTR;
-		g[REG_RIP] += 2;
+		return false;
 	}
+	if (again || !is_restarted(f, t))
+		return again;
+	*ret_without = SA_RESTART;
+	if (!handler_is_due(f, SA_RESTART))
+		return true;
+	g[REG_RAX] = -EINTR;
+	g[REG_RIP] += 2;
+	return false;
 }

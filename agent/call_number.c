@@ -12,6 +12,7 @@
 #include <link.h>
 #include <string.h>
 
+#include "agent/call_woken.h"
 #include "agent/wrap.h"
 
 #define CALLS_END 1024 /* no call has a number so high */
@@ -73,6 +74,7 @@ void call_note(struct stop_thread *t)
 	const char *p = buf;
 
 	t->call = -1;
+	t->before_call = false;
 	fm_format(path, sizeof(path), "/proc/self/task/%d/syscall", t->tid);
 	if (raw_read_file(path, buf, sizeof(buf)) <= 0 || *buf < '0' || *buf > '9')
 		return; /* "running", or not to be had */
@@ -81,6 +83,19 @@ void call_note(struct stop_thread *t)
 		t->args[i] = (long)take_number(&p);
 	t->call_sp = take_number(&p);
 	t->call_pc = take_number(&p);
+	call_woken_seen(&t->call_pc, &t->call_sp);
+}
+
+void call_is_next(struct stop_thread *t, ucontext_t *f)
+{
+	const greg_t *g = f->uc_mcontext.gregs;
+
+	t->before_call = true;
+	t->call = g[REG_RAX];
+	for (unsigned int i = 0; i < 6; i++)
+		t->args[i] = *call_arg(f, i);
+	t->call_sp = (uint64_t)g[REG_RSP];
+	t->call_pc = (uint64_t)g[REG_RIP] + 2;
 }
 
 /* Nothing, or xor %edi,%edi; mov 28(%rsp),%edi; mov 28(%rsp),%rdi; and the like. */

@@ -18,3 +18,5 @@ void call_find_libc(void);
 bool call_is_of_libc(const ucontext_t *f);
 /* Its number, or -1. @t: what was noted of the thread (call_note). */
 long call_number(ucontext_t *f, const struct stop_thread *t);
+/* Notes that the thread was to begin the call before which the frame stands again. */
+void call_is_next(struct stop_thread *t, ucontext_t *f);

@@ -22,7 +22,7 @@
 #include "agent/wrap.h"
 #include "base/lock.h"
 
-#define SIGNAL_TIMER 32 /* glibc's SIGTIMER: nobody else can use it */
+#define SIGNAL_TIMER LIBC_SIGNAL_CANCEL /* glibc's SIGTIMER: nobody else can use it */
 #define HELPER_STACK 65536
 #define REGISTERED_MAX 8 /* entries of one queue; all but the last have come, or never will */
 
@@ -56,7 +56,7 @@ static void *call(void *arg)
 	struct called c = *(struct called *)arg;
 
 	fermata_free(arg);
-	set_mask(1ull << (SIGNAL_TIMER - 1)); /* it is libc's SIGCANCEL as well */
+	set_mask(1ull << (LIBC_SIGNAL_CANCEL - 1));
 	c.function(c.value);
 	return NULL;
 }

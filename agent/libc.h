@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define LIBC_SIGNAL_CANCEL 32 /* pthread_cancel(); of timer threads as well (SIGTIMER) */
 #define LIBC_SIGNAL_SETXID 33 /* every thread takes it: setuid() and the like are calls of all threads (nptl/nptl_setxid.c) */
 
 struct thread_block;

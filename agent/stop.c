@@ -28,7 +28,9 @@
 
 #include "agent/arch/x86_64/context.h"
 #include "agent/arch/x86_64/semop.h"
+#include "agent/call_number.h"
 #include "agent/call_thread.h"
+#include "agent/call_woken.h"
 #include "agent/device.h"
 #include "agent/libc.h"
 #include "agent/region.h"
@@ -98,9 +100,10 @@ bool stop_stay(const siginfo_t *info, ucontext_t *context, struct stop_stay *sta
 
 static void handler(int sig, siginfo_t *info, void *context)
 {
-	uint64_t value = (uint64_t)info->si_value.sival_ptr;
+	uint64_t value = (uint64_t)info->si_value.sival_ptr, without;
 	uint32_t epoch = (uint32_t)(value >> 32), slot = (uint32_t)value;
 	struct stop_stay stay = { .note.call = -1 };
+	const bool before_call = call_woken_undo(context);
 	struct stop_thread *t;
 
 	if (unlikely(sig == LIBC_SIGNAL_SETXID)) {
@@ -115,14 +118,14 @@ static void handler(int sig, siginfo_t *info, void *context)
 	if (unlikely(info->si_code == SI_MESGQ))
 		call_thread_message_came(info);
 	if (info->si_code != SI_QUEUE || !epoch || epoch_in_force() != epoch) {
-		call_continue(context, &stay.note, false);
+		call_continue(context, &stay.note, false, &without);
 		return;
 	}
 	if (region_holds(context)) {
 		fermata_thread.epoch = epoch;
 		fermata_thread.pending = slot + 1;
 		atomic_store(&stop_slot_at(slot)->put_off, true);
-		call_continue(context, &stay.note, false);
+		call_continue(context, &stay.note, false, &without);
 		return;
 	}
 	t = stop_slot_at(slot);
@@ -134,7 +137,10 @@ static void handler(int sig, siginfo_t *info, void *context)
 		return;
 	}
 	stand(t, epoch, context, &stay);
-	call_continue(context, &stay.note, stay.restarted);
+	if (unlikely(before_call))
+		call_is_next(&stay.note, context);
+	if (call_continue(context, &stay.note, stay.restarted, &without))
+		call_woken(context, without);
 }
 
 int stop_ask(int tid, uint32_t slot, uint32_t epoch, int sig)
@@ -196,6 +202,7 @@ void stop_await_asleep(void)
 
 void stop_release(void)
 {
+	call_woken_look();
 	lend_end(&stop.in_force);
 }
 

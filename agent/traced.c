@@ -216,6 +216,7 @@ static void hold(siginfo_t *info, ucontext_t *frame)
 	const uint64_t mask = (uint32_t)info->si_errno | (uint64_t)info->si_uid << 32;
 	struct held me = { raw_gettid(), info->si_pid, attempt & ~TRACER_KILLS, false, NULL };
 	struct stop_stay stay = { .note.call = -1 };
+	uint64_t without;
 	const int death_signal = attempt & TRACER_KILLS ? die_with(me.tracer) : -1;
 
 	memcpy(&frame->uc_sigmask, &mask, sizeof(mask));
@@ -240,7 +241,7 @@ static void hold(siginfo_t *info, ucontext_t *frame)
 	held_leave(&me);
 	if (death_signal >= 0)
 		RAW5(SYS_prctl, PR_SET_PDEATHSIG, death_signal, 0, 0, 0);
-	call_continue(frame, &stay.note, stay.restarted);
+	call_continue(frame, &stay.note, stay.restarted, &without);
 }
 
 bool traced_hold(siginfo_t *info, ucontext_t *frame)
