@@ -305,12 +305,12 @@ bool call_continue(ucontext_t *f, const struct stop_thread *t, bool restarted, u
 	bool again = false;
 
 	*ret_without = 0;
+	if (t->before_call && !is_restarted(f, t)) { /* as if it had got there */
+		g[REG_RAX] = -EINTR;
+		g[REG_RIP] += 2;
+	}
 	if (!handler_is_due(f, 0)) {
 		note_cut(f);
-		if (t->before_call && !is_restarted(f, t)) { /* that one begins again as it is */
-			g[REG_RAX] = -EINTR;
-			g[REG_RIP] += 2;
-		}
 		again = begin_again(f, t);
 	}
 	if (restarted && connect_is_done(f, t)) {

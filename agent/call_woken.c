@@ -158,7 +158,7 @@ bool call_woken_undo(ucontext_t *f)
 		g[REG_RAX] = g[REG_R11];
 	g[REG_RIP] = (greg_t)(rip < (uint64_t)arch_woken_called ? pc - 2 : pc);
 	g[REG_RSP] += ARCH_WOKEN_BELOW;
-	return rip < (uint64_t)arch_woken_calls;
+	return rip <= (uint64_t)arch_woken_calls;
 }
 
 void call_woken_seen(uint64_t *pc, uint64_t *sp)

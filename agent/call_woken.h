@@ -10,7 +10,7 @@ void call_woken_look(void); /* at the program's handlers; before the threads go 
  * program has no such signal, or where a frame cannot be told.
  */
 void call_woken(ucontext_t *f, uint64_t without);
-/* A frame that has gone on so stands where the program has its call again, before or behind it. True: it has not come as far as the call. */
+/* A frame that has gone on so stands where the program has its call again, before or behind it. True: before it, as it does, too, if the kernel is to restart it. */
 bool call_woken_undo(ucontext_t *f);
 /* The same for what the kernel tells of a thread of this process that is in a call, from outside. */
 void call_woken_seen(uint64_t *pc, uint64_t *sp);

@@ -109,6 +109,28 @@ static void test_poll_of_read_only_time(void **state)
 	assert_int_equal(left.tv_sec, GIVEN);
 }
 
+/* It was stopped a second time before it had begun again. */
+static void test_before_call(void **state)
+{
+	struct timespec left = { GIVEN, 0 };
+	struct stop_thread t;
+	ucontext_t frame;
+
+	(void)state;
+	leave(SYS_ppoll, (long[]){ 0, 0, (long)&left, 0, 8, 0 }, SYS_ppoll, &frame, &t);
+	frame.uc_mcontext.gregs[REG_RIP] -= 2;
+	call_is_next(&t, &frame);
+	assert_true(call_continue(&frame, &t, false, &without));
+	is_again(&frame, SYS_ppoll);
+	is_about(left.tv_sec * NS + left.tv_nsec, GIVEN - STOOD);
+	leave(SYS_wait4, (long[]){ -1, 0, 0, 0, 0, 0 }, SYS_wait4, &frame, &t);
+	frame.uc_mcontext.gregs[REG_RIP] -= 2;
+	call_is_next(&t, &frame);
+	assert_true(call_continue(&frame, &t, false, &without));
+	is_again(&frame, SYS_wait4);
+	assert_int_equal(without, SA_RESTART);
+}
+
 static long time_of_epoll(long ms, uint64_t noted_ns, ucontext_t *frame)
 {
 	struct stop_thread t;
@@ -246,6 +268,7 @@ int main(void)
 		cmocka_unit_test(test_select),
 		cmocka_unit_test(test_endless),
 		cmocka_unit_test(test_poll_of_read_only_time),
+		cmocka_unit_test(test_before_call),
 		cmocka_unit_test(test_past_wrappers),
 		cmocka_unit_test(test_without_libc),
 		cmocka_unit_test(test_sleep),

@@ -33,12 +33,16 @@
 #define MS 1000000ll
 #define OURS SIGRTMAX
 #define LONG 20 /* seconds, in which a wait that has missed its signal would end after all */
+#define TRAP 0x100 /* EFLAGS.TF */
+#define STEPS 7	 /* of woken.S, where the call is made: behind each instruction but the call itself and the last */
 #define NAP 40	/* milliseconds */
 
 struct agent agent;
 struct wrap_real real;
 __thread struct fermata_thread_state fermata_thread;
 
+static char room[65536];
+static const stack_t stack = { .ss_sp = room, .ss_size = sizeof(room) }, no_stack = { .ss_flags = SS_DISABLE };
 static int ends[2], epoll, set;
 static sem_t never;
 static pid_t child;
@@ -48,6 +52,7 @@ static struct pollfd polled;
 /* Of one wait: how often ours is to stop it, and what else comes. */
 static struct {
 	int stops, wanted;
+	int steps, step_wanted; /* within woken.S, and after which it is to stop once more */
 	int flags;	/* of the program's action */
 	bool aside;	/* ours runs on the signal stack */
 	bool in_gap;	/* the program's signal, between our look and the call */
@@ -96,10 +101,25 @@ static void ours(int sig, siginfo_t *info, void *context)
 		call_is_next(&t, f);
 	if (!call_continue(f, &t, false, &without))
 		return; /* or a handler is due */
-	now.in_woken |= before_call || behind == 0 || behind == 2;
+	now.in_woken |= before_call || behind == 0;
 	call_woken(f, without);
+	f->uc_mcontext.gregs[REG_EFL] |= now.step_wanted ? TRAP : 0;
 	if (__atomic_add_fetch(&now.stops, 1, __ATOMIC_SEQ_CST) == now.wanted && now.in_gap)
 		raise(SIGUSR1);
+}
+
+/* After each instruction: ours once more after the one that is wanted, and as often as it comes there again. */
+static void step(int sig, siginfo_t *info, void *context)
+{
+	greg_t *g = ((ucontext_t *)context)->uc_mcontext.gregs;
+
+	if (g[REG_RIP] - (greg_t)arch_woken_begins > (greg_t)(arch_woken_leaves - arch_woken_begins))
+		g[REG_EFL] &= ~TRAP;
+	else if (++now.steps == now.step_wanted) {
+		g[REG_EFL] &= ~TRAP;
+		ours(sig, info, context);
+		g[REG_EFL] &= ~TRAP;
+	}
 }
 
 static void theirs(int sig)
@@ -317,9 +337,6 @@ static void test_signal_in_the_gap(void **state)
 /* Ours on the signal stack or not, and the program's. */
 static void test_signal_stacks(void **state)
 {
-	static char room[65536];
-	const stack_t stack = { .ss_sp = room, .ss_size = sizeof(room) }, none = { .ss_flags = SS_DISABLE };
-
 	now.in_gap = true;
 	assert_int_equal(sigaltstack(&stack, NULL), 0);
 	all_are_interrupted();
@@ -327,7 +344,7 @@ static void test_signal_stacks(void **state)
 	all_are_interrupted();
 	now.flags = SA_ONSTACK;
 	all_are_interrupted();
-	assert_int_equal(sigaltstack(&none, NULL), 0);
+	assert_int_equal(sigaltstack(&no_stack, NULL), 0);
 	all_are_interrupted();
 }
 
@@ -416,6 +433,41 @@ static void test_something_to_read(void **state)
 	}
 }
 
+/* Stopped again between the instructions that lead into the call and out of it: what it answers is the program's, and a signal that comes then ends it. */
+static void test_each_instruction(void **state)
+{
+	const struct sigaction sa = { .sa_sigaction = step, .sa_flags = SA_SIGINFO | SA_ONSTACK }; /* its own frame must not be taken for theirs */
+	char byte;
+
+	assert_int_equal(sigaltstack(&stack, NULL), 0);
+	assert_int_equal(sigaction(SIGTRAP, &sa, NULL), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+		for (now.step_wanted = 1; now.step_wanted <= STEPS; now.step_wanted++) {
+			pthread_t helper;
+
+			if (!kinds[i].reads && kinds[i].wait != wait_read)
+				continue;
+			now.steps = 0;
+			now.fills = true;
+			helper = begin(1);
+			assert_int_equal(kinds[i].wait(LONG * 1000), 1);
+			pthread_join(helper, NULL);
+			assert_true(now.steps >= now.step_wanted);
+			all_is_as_before();
+			if (kinds[i].reads)
+				assert_int_equal(read(ends[0], &byte, 1), 1);
+			now.fills = false;
+		}
+	now.wakes = true;
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+		for (now.step_wanted = 1; now.step_wanted <= STEPS; now.step_wanted++) {
+			now.steps = 0;
+			is_interrupted(&kinds[i], 1);
+		}
+	now.step_wanted = 0;
+	assert_int_equal(sigaltstack(&no_stack, NULL), 0);
+}
+
 /* A handler that runs there sees who waits. */
 static void test_looked_through(void **state)
 {
@@ -490,7 +542,7 @@ static void test_cancelled(void **state)
 static int nothing_comes(void **state)
 {
 	now.in_gap = now.wakes = now.fills = now.aside = false;
-	now.flags = 0;
+	now.flags = now.step_wanted = 0;
 	return 0;
 }
 
@@ -504,6 +556,7 @@ int main(void)
 		cmocka_unit_test_setup(test_endless, nothing_comes),
 		cmocka_unit_test_setup(test_time, nothing_comes),
 		cmocka_unit_test_setup(test_something_to_read, nothing_comes),
+		cmocka_unit_test_setup(test_each_instruction, nothing_comes),
 		cmocka_unit_test_setup(test_looked_through, nothing_comes),
 		cmocka_unit_test_setup(test_jump, nothing_comes),
 		cmocka_unit_test_setup(test_cancelled, nothing_comes),
