@@ -3,8 +3,9 @@
  * What the wrappers of waiting calls share.
  *
  * WAIT_NOTED(ns, call) runs a call with its deadline noted, on CLOCK_MONOTONIC, in the thread's state. A handler that
- * runs meanwhile may wait too: the outer deadline is put back. A deadline that a longjmp or a cancellation leaves
- * behind is harmless: it is read only from within such a call, which has set its own.
+ * runs meanwhile may wait too: the outer deadline is put back. A deadline that a longjmp out of such a handler leaves
+ * behind is read by the next call only if that has not come by these wrappers (libc's own resolver): at a checkpoint it
+ * would end as if its time were over.
  */
 #pragma once
 
