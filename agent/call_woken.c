@@ -28,6 +28,7 @@
 #include "agent/arch/x86_64/woken.h"
 #include "agent/call_number.h"
 #include "agent/libc.h"
+#include "agent/signal_stack.h"
 
 #define FXSAVE_SOFTWARE 464u /* where the kernel says how large its frame is: asm/sigcontext.h */
 #define ALIGNED 64u	     /* what XSAVE wants */
@@ -62,11 +63,6 @@ void call_woken_look(void)
 	}
 }
 
-static bool lies_on(const stack_t *stack, uint64_t at)
-{
-	return at - (uint64_t)stack->ss_sp <= stack->ss_size && stack->ss_size;
-}
-
 /* Where the frame would be of a signal that came below @sp; 0: not known. Ours tells how large one is. */
 static uint64_t frame_below(const ucontext_t *f, uint64_t sp)
 {
@@ -81,10 +77,10 @@ static uint64_t frame_below(const ucontext_t *f, uint64_t sp)
 /* The same for one of the program's, and of @signals those that come there. */
 static uint64_t frame_of_theirs(const ucontext_t *f, uint64_t sp, uint64_t *signals)
 {
-	const bool has_stack = f->uc_stack.ss_size && !lies_on(&f->uc_stack, sp); /* where some would be */
+	const bool has_stack = f->uc_stack.ss_size && !signal_stack_holds(&f->uc_stack, sp); /* where some would be */
 	const uint64_t at_sp = has_stack ? *signals & ~actions.on_stack : *signals;
 
-	if (has_stack && lies_on(&f->uc_stack, (uint64_t)f) && !at_sp)
+	if (has_stack && signal_stack_holds(&f->uc_stack, (uint64_t)f) && !at_sp)
 		return (uint64_t)f;
 	*signals = at_sp;
 	return frame_below(f, sp);
@@ -95,7 +91,7 @@ static uint64_t place(const ucontext_t *f, uint64_t sp, uint64_t frame)
 {
 	if (frame == (uint64_t)f)
 		return frame + ARCH_OLDMASK_OF_FRAME;
-	if (frame == (uint64_t)f - ARCH_WOKEN_BELOW || (frame && lies_on(&f->uc_stack, (uint64_t)f) && !lies_on(&f->uc_stack, sp)))
+	if (frame == (uint64_t)f - ARCH_WOKEN_BELOW || (frame && signal_stack_holds(&f->uc_stack, (uint64_t)f) && !signal_stack_holds(&f->uc_stack, sp)))
 		return frame + ARCH_MASK_OF_FRAME;
 	return 0;
 }

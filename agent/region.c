@@ -14,18 +14,14 @@
 #include "agent/agent.h"
 #include "agent/arch/x86_64/jump_buffer.h"
 #include "agent/device.h"
+#include "agent/signal_stack.h"
 #include "agent/wrap.h"
-
-static bool lies_on(const stack_t *stack, uint64_t sp)
-{
-	return sp - (uint64_t)stack->ss_sp <= stack->ss_size && stack->ss_size;
-}
 
 static bool has_left(uint64_t sp, const stack_t *alternate)
 {
 	const uint64_t frame = FERMATA_FRAME_OF(fermata_thread.region);
 
-	return frame && sp >= frame && (lies_on(alternate, frame) || !lies_on(alternate, sp));
+	return frame && sp >= frame && (signal_stack_holds(alternate, frame) || !signal_stack_holds(alternate, sp));
 }
 
 static void end(void)
