@@ -49,7 +49,7 @@ REFUSED = {
 # Features that take another argument.
 ARGUMENTS = {'traced': ['by_first', 'by_thread']}
 # Kept by an IPC namespace: without one a restart refuses them, and so messages under way that bear the pid of another process.
-REFUSED_WITHOUT = ['semaphores', 'message_queues', 'posix_queues', 'sysv_memory', 'sparse_shared', 'struck_semaphore', 'unix_datagrams', 'medley']
+REFUSED_WITHOUT = ['semaphores', 'message_queues', 'posix_queues', 'sysv_memory', 'sparse_shared', 'struck_semaphore', 'unix_datagrams', 'medley', 'woken']
 # Where kcmp is refused each descriptor is held against each other one of its inode.
 SLOW_WITHOUT = ['many_descriptors']
 # Run by root of a bare user namespace, where an ordinary user has the rights it takes.
