@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Threads that wait long, each in another call, and that others end by a signal after a short time. That is over for all of these while the process stands, so they send their signals as all go on, just when the waits do: not one may be missed, and the
+ *   woken waits | semaphores
+ *
+ * Threads that wait long, each in another call (semaphores: in semop, whose semaphores need a namespace), and that others end by a signal after a short time. That is over for all of these while the process stands, so they send their signals as all go on, just when the waits do: not one may be missed, and the
  * rest that is told is what is left.
  */
 #include "feature.h"
@@ -90,8 +92,10 @@ static int waits_for_child(struct timespec *rest)
 	return waitpid(child, NULL, 0);
 }
 
-static int (*const waits[])(struct timespec *rest) = { sleeps, sleeps_with_rest, polls, selects, waits_for_event, reads, waits_for_semaphore, waits_for_set, waits_for_child };
-enum { WAITS = sizeof(waits) / sizeof(waits[0]) };
+static int (*const waits[])(struct timespec *rest) = { sleeps, sleeps_with_rest, polls, selects, waits_for_event, reads, waits_for_semaphore, waits_for_child, waits_for_set };
+enum { WAITS = sizeof(waits) / sizeof(waits[0]), SETS = WAITS - 1 };
+
+static unsigned int first, end; /* of these are waited in */
 
 struct pair {
 	pthread_t waiter, waker;
@@ -139,14 +143,14 @@ static void await_waiting(int tid)
 	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
 	while (1) {
 		FILE *f = fopen(path, "re");
-		unsigned long long first = 0;
+		unsigned long long argument = 0;
 		int number = -1;
 
 		CHECK(f);
-		if (fscanf(f, "%d %llx", &number, &first) < 1)
+		if (fscanf(f, "%d %llx", &number, &argument) < 1)
 			number = -1; /* it runs */
 		fclose(f);
-		if (number == SYS_futex && first == (unsigned long long)&never)
+		if (number == SYS_futex && argument == (unsigned long long)&never)
 			return;
 		for (size_t i = 0; i < sizeof(waiting) / sizeof(waiting[0]); i++)
 			if (number == waiting[i])
@@ -155,14 +159,14 @@ static void await_waiting(int tid)
 	}
 }
 
-static void wait_short(pthread_cond_t *never)
+static void wait_short(pthread_cond_t *unsignalled)
 {
 	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	const uint64_t end = feature_now(CLOCK_MONOTONIC) + AFTER;
 	const struct timespec ts = { (time_t)(end / 1000000000), (long)(end % 1000000000) };
 
 	pthread_mutex_lock(&lock);
-	while (pthread_cond_timedwait(never, &lock, &ts) != ETIMEDOUT)
+	while (pthread_cond_timedwait(unsignalled, &lock, &ts) != ETIMEDOUT)
 		;
 	pthread_mutex_unlock(&lock);
 }
@@ -170,19 +174,19 @@ static void wait_short(pthread_cond_t *never)
 static void *wake(void *arg)
 {
 	struct pair *p = arg;
-	pthread_cond_t never;
+	pthread_cond_t unsignalled;
 	pthread_condattr_t attr;
 
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&never, &attr);
+	pthread_cond_init(&unsignalled, &attr);
 	while (1) {
 		p->last = stop;
 		pthread_barrier_wait(&p->begins);
 		if (p->last)
 			return NULL;
 		await_waiting(p->tid);
-		wait_short(&never);
+		wait_short(&unsignalled);
 		CHECK(pthread_kill(p->waiter, SIGUSR1) == 0);
 	}
 }
@@ -190,23 +194,26 @@ static void *wake(void *arg)
 /* Each waited some times more. */
 static int all_woken(const struct pair *pairs, unsigned int times)
 {
-	for (int i = 0; i < WAITS; i++)
+	for (unsigned int i = first; i < end; i++)
 		if (pairs[i].woken < times)
 			return 0;
 	return 1;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	const int semaphores = argc > 1 && !strcmp(argv[1], "semaphores");
 	const struct sigaction sa = { .sa_handler = on_signal };
 	static struct pair pairs[WAITS];
 	unsigned int times = 0;
 
 	CHECK(pipe(quiet) == 0 && (epoll = epoll_create1(0)) >= 0 && sigaction(SIGUSR1, &sa, NULL) == 0);
-	CHECK(sem_init(&never, 0, 0) == 0 && (set = semget(IPC_PRIVATE, 1, 0600)) >= 0 && (child = fork()) >= 0);
+	CHECK(sem_init(&never, 0, 0) == 0 && (!semaphores || (set = semget(IPC_PRIVATE, 1, 0600)) >= 0) && (child = fork()) >= 0);
 	while (!child)
 		pause();
-	for (unsigned int i = 0; i < WAITS; i++) {
+	first = semaphores ? SETS : 0;
+	end = semaphores ? WAITS : SETS;
+	for (unsigned int i = first; i < end; i++) {
 		pairs[i].number = i;
 		CHECK(pthread_barrier_init(&pairs[i].begins, NULL, 2) == 0);
 		CHECK(pthread_create(&pairs[i].waiter, NULL, wait_long, &pairs[i]) == 0);
@@ -218,8 +225,8 @@ int main(void)
 			usleep(1000);
 	} while (feature_step());
 	stop = 1;
-	for (int i = 0; i < WAITS; i++)
+	for (unsigned int i = first; i < end; i++)
 		CHECK(pthread_join(pairs[i].waiter, NULL) == 0 && pthread_join(pairs[i].waker, NULL) == 0);
-	CHECK(semctl(set, 0, IPC_RMID) == 0 && kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+	CHECK((!semaphores || semctl(set, 0, IPC_RMID) == 0) && kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
 	return 0;
 }

@@ -47,9 +47,9 @@ REFUSED = {
     'refuse_confined': ['namespace', 'namespace_raw', 'namespace_exec', 'namespace_thread', 'rooted', 'landlock', 'landlock_exec', 'securebits', 'securebits_exec', 'dispatch', 'keys', 'keys_thread', 'session_keyring_exec', 'session_key_exec'],
 }
 # Features that take another argument.
-ARGUMENTS = {'traced': ['by_first', 'by_thread']}
+ARGUMENTS = {'traced': ['by_first', 'by_thread'], 'woken': ['waits', 'semaphores']}
 # Kept by an IPC namespace: without one a restart refuses them, and so messages under way that bear the pid of another process.
-REFUSED_WITHOUT = ['semaphores', 'message_queues', 'posix_queues', 'sysv_memory', 'sparse_shared', 'struck_semaphore', 'unix_datagrams', 'medley', 'woken']
+REFUSED_WITHOUT = ['semaphores', 'message_queues', 'posix_queues', 'sysv_memory', 'sparse_shared', 'struck_semaphore', 'unix_datagrams', 'medley']
 # Where kcmp is refused each descriptor is held against each other one of its inode.
 SLOW_WITHOUT = ['many_descriptors']
 # Run by root of a bare user namespace, where an ordinary user has the rights it takes.
