@@ -126,7 +126,7 @@ void call_woken(ucontext_t *f, uint64_t without)
 	if (!signals || !is_by_libc(f))
 		return;
 	at = place(f, sp, frame_of_theirs(f, sp, &signals));
-	if (!at || !signals || (without & SA_RESTART && signals & actions.restarting) || !put(at, ARCH_WOKEN_NONE))
+	if (!at || !signals || (without & SA_RESTART && signals & actions.restarting) || !put(at, (uint64_t)ARCH_WOKEN_NONE))
 		return;
 	g[REG_RCX] = (greg_t)at;
 	g[REG_R11] = g[REG_RAX];

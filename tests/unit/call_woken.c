@@ -5,19 +5,13 @@
  */
 #include <errno.h>
 #include <execinfo.h>
-#include <poll.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/select.h>
-#include <sys/sem.h>
-#include <sys/wait.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -28,6 +22,7 @@
 #include "agent/call_woken.h"
 #include "agent/wait.h"
 #include "agent/wrap.h"
+#include "call_waits.h"
 
 #define NS 1000000000ll
 #define MS 1000000ll
@@ -43,11 +38,6 @@ __thread struct fermata_thread_state fermata_thread;
 
 static char room[65536];
 static const stack_t stack = { .ss_sp = room, .ss_size = sizeof(room) }, no_stack = { .ss_flags = SS_DISABLE };
-static int ends[2], epoll, set;
-static sem_t never;
-static pid_t child;
-static struct timespec rest;
-static struct pollfd polled;
 
 /* Of one wait: how often ours is to stop it, and what else comes. */
 static struct {
@@ -130,139 +120,6 @@ static void theirs(int sig)
 		siglongjmp(*jump, 1);
 }
 
-static int wait_nanosleep(long ms)
-{
-	struct timespec t = { ms / 1000, ms % 1000 * MS };
-
-	return WAIT_NOTED(wait_ns(&t), nanosleep(&t, NULL));
-}
-
-static int wait_rest(long ms)
-{
-	struct timespec t = { ms / 1000, ms % 1000 * MS };
-
-	return nanosleep(&t, &rest);
-}
-
-static int wait_clock(long ms)
-{
-	struct timespec t = { ms / 1000, ms % 1000 * MS };
-
-	errno = clock_nanosleep(CLOCK_MONOTONIC, 0, &t, &rest);
-	return errno ? -1 : 0;
-}
-
-static int wait_until(long ms)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += ms / 1000 + (t.tv_nsec + ms % 1000 * MS) / NS;
-	t.tv_nsec = (t.tv_nsec + ms % 1000 * MS) % NS;
-	errno = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
-	return errno ? -1 : 0;
-}
-
-static int wait_poll(long ms)
-{
-	polled = (struct pollfd){ .fd = ends[0], .events = POLLIN };
-	return WAIT_NOTED((uint64_t)ms * MS, poll(&polled, 1, (int)ms));
-}
-
-static int wait_ppoll(long ms)
-{
-	polled = (struct pollfd){ .fd = ends[0], .events = POLLIN };
-	return ppoll(&polled, 1, &(struct timespec){ ms / 1000, ms % 1000 * MS }, NULL);
-}
-
-static int wait_poll_forever(long ms)
-{
-	polled = (struct pollfd){ .fd = ends[0], .events = POLLIN };
-	return poll(&polled, 1, -1);
-}
-
-static int wait_select(long ms)
-{
-	struct timeval t = { ms / 1000, ms % 1000 * 1000 };
-	fd_set set;
-	int r;
-
-	FD_ZERO(&set);
-	FD_SET(ends[0], &set);
-	r = select(ends[0] + 1, &set, NULL, NULL, &t);
-	rest = (struct timespec){ t.tv_sec, t.tv_usec * 1000 };
-	return r;
-}
-
-static int wait_pselect(long ms)
-{
-	fd_set set;
-
-	FD_ZERO(&set);
-	FD_SET(ends[0], &set);
-	return pselect(ends[0] + 1, &set, NULL, NULL, &(struct timespec){ ms / 1000, ms % 1000 * MS }, NULL);
-}
-
-static int wait_epoll(long ms)
-{
-	struct epoll_event event;
-
-	return WAIT_NOTED((uint64_t)ms * MS, epoll_wait(epoll, &event, 1, (int)ms));
-}
-
-/* Past the wrappers: nobody has noted a time. */
-static int wait_unnoted(long ms)
-{
-	struct epoll_event event;
-
-	return epoll_wait(epoll, &event, 1, (int)ms);
-}
-
-static int wait_read(long ms)
-{
-	char byte;
-
-	return (int)read(ends[0], &byte, 1);
-}
-
-static int wait_semaphore(long ms)
-{
-	return sem_wait(&never);
-}
-
-static int wait_set(long ms)
-{
-	return semop(set, &(struct sembuf){ .sem_op = -1 }, 1);
-}
-
-static int wait_child(long ms)
-{
-	return waitpid(child, NULL, 0);
-}
-
-static const struct kind {
-	int (*wait)(long ms);
-	bool reads, has_rest, endless;
-	bool restarts; /* after a handler with SA_RESTART */
-	bool lasts;    /* it is no cancellation point */
-} kinds[] = {
-	{ .wait = wait_nanosleep },
-	{ wait_rest, .has_rest = true },
-	{ wait_clock, .has_rest = true },
-	{ .wait = wait_until },
-	{ wait_poll, .reads = true },
-	{ wait_ppoll, .reads = true },
-	{ wait_poll_forever, .reads = true, .endless = true },
-	{ wait_select, .reads = true, .has_rest = true },
-	{ wait_pselect, .reads = true },
-	{ wait_epoll, .reads = true },
-	{ wait_unnoted, .reads = true },
-	{ wait_read, .endless = true, .restarts = true },
-	{ wait_semaphore, .endless = true, .restarts = true },
-	{ wait_set, .endless = true, .lasts = true },
-	{ wait_child, .endless = true, .restarts = true },
-};
-
 /* Sends ours until the wait has been stopped as often as is wanted. */
 static void *stop_it(void *arg)
 {
@@ -273,7 +130,7 @@ static void *stop_it(void *arg)
 	if (now.wakes)
 		pthread_kill(now.waiter, SIGUSR1);
 	if (now.fills)
-		assert_int_equal(write(ends[1], "", 1), 1);
+		assert_int_equal(write(call_waits_ends[1], "", 1), 1);
 	return NULL;
 }
 
@@ -290,7 +147,7 @@ static pthread_t begin(int wanted)
 	now.wanted = wanted;
 	now.in_woken = false;
 	now.waiter = pthread_self();
-	rest = (struct timespec){ 0, 0 };
+	call_waits_rest = (struct timespec){ 0, 0 };
 	assert_int_equal(pthread_create(&helper, NULL, stop_it, NULL), 0);
 	return helper;
 }
@@ -304,7 +161,7 @@ static void all_is_as_before(void)
 		assert_int_equal(sigismember(&mask, sig), sig == SIGUSR2);
 }
 
-static void is_interrupted(const struct kind *k, int stops)
+static void is_interrupted(const struct call_wait *k, int stops)
 {
 	const uint64_t before = raw_now_ns();
 	pthread_t helper = begin(stops);
@@ -314,7 +171,7 @@ static void is_interrupted(const struct kind *k, int stops)
 	assert_int_equal(came, 1);
 	assert_true(raw_now_ns() - before < LONG / 2 * NS);
 	if (k->has_rest)
-		assert_true(rest.tv_sec <= LONG && rest.tv_sec >= LONG / 2); /* the kernel counts its slack in */
+		assert_true(call_waits_rest.tv_sec <= LONG && call_waits_rest.tv_sec >= LONG / 2); /* the kernel counts its slack in */
 	all_is_as_before();
 	pthread_join(helper, NULL);
 	assert_true(stops == 1 || now.in_woken);
@@ -322,10 +179,10 @@ static void is_interrupted(const struct kind *k, int stops)
 
 static void all_are_interrupted(void)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+	for (size_t i = 0; i < CALL_WAITS; i++)
 		for (int stops = 1; stops < 4; stops++)
-			if (!(now.flags & SA_RESTART && kinds[i].restarts))
-				is_interrupted(&kinds[i], stops);
+			if (!(now.flags & SA_RESTART && call_waits[i].restarts))
+				is_interrupted(&call_waits[i], stops);
 }
 
 static void test_signal_in_the_gap(void **state)
@@ -353,12 +210,12 @@ static void test_restarting_handler(void **state)
 {
 	now.in_gap = now.fills = true;
 	now.flags = SA_RESTART;
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
-		if (kinds[i].wait == wait_read)
+	for (size_t i = 0; i < CALL_WAITS; i++)
+		if (call_waits[i].takes)
 			for (int stops = 1; stops < 4; stops++) {
 				pthread_t helper = begin(stops);
 
-				assert_int_equal(kinds[i].wait(0), 1);
+				assert_int_equal(call_waits[i].wait(0), 1);
 				assert_int_equal(came, 1);
 				all_is_as_before();
 				pthread_join(helper, NULL);
@@ -370,8 +227,8 @@ static void test_restarting_handler(void **state)
 static void test_signal_later(void **state)
 {
 	now.wakes = true;
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
-		is_interrupted(&kinds[i], 2);
+	for (size_t i = 0; i < CALL_WAITS; i++)
+		is_interrupted(&call_waits[i], 2);
 }
 
 /* In all the time that can be said, which is more than nanoseconds of 64 bits. */
@@ -385,7 +242,7 @@ static void test_endless(void **state)
 	now.wakes = true;
 	for (int i = 0; i < 4; i++) {
 		helper = begin(3);
-		assert_int_equal(i == 0 ? WAIT_NOTED(wait_ns(&t), nanosleep(&t, NULL)) : i == 1 ? nanosleep(&t, &rest) : i == 2 ? select(0, NULL, NULL, NULL, &v) : ppoll(NULL, 0, &left, NULL), -1);
+		assert_int_equal(i == 0 ? WAIT_NOTED(wait_ns(&t), nanosleep(&t, NULL)) : i == 1 ? nanosleep(&t, &call_waits_rest) : i == 2 ? select(0, NULL, NULL, NULL, &v) : ppoll(NULL, 0, &left, NULL), -1);
 		assert_int_equal(errno, EINTR);
 		assert_int_equal(came, 1);
 		assert_true(now.in_woken);
@@ -396,14 +253,14 @@ static void test_endless(void **state)
 /* No sooner than it should, and no signal's handler is run. */
 static void test_time(void **state)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+	for (size_t i = 0; i < CALL_WAITS; i++) {
 		const uint64_t before = raw_now_ns();
 		pthread_t helper;
 
-		if (kinds[i].endless)
+		if (call_waits[i].endless)
 			continue;
 		helper = begin(3);
-		assert_int_equal(kinds[i].wait(NAP), 0);
+		assert_int_equal(call_waits[i].wait(NAP), 0);
 		assert_true(raw_now_ns() - before >= NAP * MS);
 		assert_int_equal(came, 0);
 		all_is_as_before();
@@ -417,19 +274,19 @@ static void test_something_to_read(void **state)
 	char byte;
 
 	now.fills = true;
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+	for (size_t i = 0; i < CALL_WAITS; i++) {
 		pthread_t helper;
 
-		if (!kinds[i].reads)
+		if (!call_waits[i].reads)
 			continue;
-		polled.revents = POLLIN; /* where it is no poll */
+		call_waits_polled.revents = POLLIN; /* where it is no poll */
 		helper = begin(2);
-		assert_int_equal(kinds[i].wait(LONG * 1000), 1);
+		assert_int_equal(call_waits[i].wait(LONG * 1000), 1);
 		assert_true(now.in_woken);
-		assert_int_equal(polled.revents, POLLIN);
+		assert_int_equal(call_waits_polled.revents, POLLIN);
 		pthread_join(helper, NULL);
 		all_is_as_before();
-		assert_int_equal(read(ends[0], &byte, 1), 1);
+		assert_int_equal(read(call_waits_ends[0], &byte, 1), 1);
 	}
 }
 
@@ -441,28 +298,28 @@ static void test_each_instruction(void **state)
 
 	assert_int_equal(sigaltstack(&stack, NULL), 0);
 	assert_int_equal(sigaction(SIGTRAP, &sa, NULL), 0);
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+	for (size_t i = 0; i < CALL_WAITS; i++)
 		for (now.step_wanted = 1; now.step_wanted <= STEPS; now.step_wanted++) {
 			pthread_t helper;
 
-			if (!kinds[i].reads && kinds[i].wait != wait_read)
+			if (!call_waits[i].reads && !call_waits[i].takes)
 				continue;
 			now.steps = 0;
 			now.fills = true;
 			helper = begin(1);
-			assert_int_equal(kinds[i].wait(LONG * 1000), 1);
+			assert_int_equal(call_waits[i].wait(LONG * 1000), 1);
 			pthread_join(helper, NULL);
 			assert_true(now.steps >= now.step_wanted);
 			all_is_as_before();
-			if (kinds[i].reads)
-				assert_int_equal(read(ends[0], &byte, 1), 1);
+			if (call_waits[i].reads)
+				assert_int_equal(read(call_waits_ends[0], &byte, 1), 1);
 			now.fills = false;
 		}
 	now.wakes = true;
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+	for (size_t i = 0; i < CALL_WAITS; i++)
 		for (now.step_wanted = 1; now.step_wanted <= STEPS; now.step_wanted++) {
 			now.steps = 0;
-			is_interrupted(&kinds[i], 1);
+			is_interrupted(&call_waits[i], 1);
 		}
 	now.step_wanted = 0;
 	assert_int_equal(sigaltstack(&no_stack, NULL), 0);
@@ -474,7 +331,7 @@ static void test_looked_through(void **state)
 	bool seen = false;
 
 	now.wakes = true;
-	is_interrupted(&kinds[0], 2);
+	is_interrupted(&call_waits[0], 2);
 	for (int i = 0; i < traced; i++)
 		seen |= (uint64_t)trace[i] - (uint64_t)is_interrupted < 4096;
 	assert_true(seen);
@@ -485,12 +342,12 @@ static void test_jump(void **state)
 	sigjmp_buf there;
 
 	now.wakes = true;
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+	for (size_t i = 0; i < CALL_WAITS; i++) {
 		pthread_t helper = begin(2);
 
 		if (sigsetjmp(there, 1) == 0) {
 			jump = &there;
-			kinds[i].wait(LONG * 1000);
+			call_waits[i].wait(LONG * 1000);
 			fail();
 		}
 		jump = NULL;
@@ -511,7 +368,7 @@ static void clean_up(void *arg)
 static void *wait_for_end(void *kind)
 {
 	pthread_cleanup_push(clean_up, NULL);
-	((const struct kind *)kind)->wait(LONG * 1000);
+	((const struct call_wait *)kind)->wait(LONG * 1000);
 	pthread_cleanup_pop(0);
 	return NULL;
 }
@@ -519,16 +376,16 @@ static void *wait_for_end(void *kind)
 /* One that is cancelled in it runs its clean-up handlers, and ends. */
 static void test_cancelled(void **state)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+	for (size_t i = 0; i < CALL_WAITS; i++) {
 		pthread_t thread;
 		void *answer;
 
-		if (kinds[i].lasts)
+		if (call_waits[i].lasts)
 			continue;
 		clean = false;
 		pthread_join(begin(0), NULL);
 		now.wanted = 2;
-		assert_int_equal(pthread_create(&thread, NULL, wait_for_end, (void *)&kinds[i]), 0);
+		assert_int_equal(pthread_create(&thread, NULL, wait_for_end, (void *)&call_waits[i]), 0);
 		now.waiter = thread;
 		stop_it(NULL);
 		assert_true(now.in_woken);
@@ -569,17 +426,9 @@ int main(void)
 	sigemptyset(&other);
 	sigaddset(&other, SIGUSR2);
 	pthread_sigmask(SIG_SETMASK, &other, NULL);
-	if (pipe(ends) || (epoll = epoll_create1(0)) < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, ends[0], &(struct epoll_event){ .events = EPOLLIN }))
+	if (!call_waits_init())
 		return 1;
-	if (sem_init(&never, 0, 0) || (set = semget(IPC_PRIVATE, 1, 0600)) < 0 || (child = fork()) < 0)
-		return 1;
-	if (!child) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		while (getppid() == (pid_t)agent.pid)
-			pause();
-		_exit(0);
-	}
 	backtrace(trace, 1); /* it loads a library the first time */
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
-	return semctl(set, 0, IPC_RMID) || failed;
+	return !call_waits_end() || failed;
 }

@@ -9,8 +9,10 @@
  *
  * It is unwound as a signal's frame is: what lies next is exact, and in the middle of a function.
  */
-#define BELOW 64
-#define PC -128
+#include "agent/arch/x86_64/woken.h"
+
+#define PC -ARCH_WOKEN_RED_ZONE
+#define EINTR 4
 
 	.text
 	.globl arch_woken_begins, arch_woken_calls, arch_woken_called, arch_woken_leaves
@@ -20,12 +22,12 @@
 arch_woken_begins:
 	.cfi_startproc
 	.cfi_signal_frame
-	.cfi_def_cfa %rsp, BELOW
+	.cfi_def_cfa %rsp, ARCH_WOKEN_BELOW
 	.cfi_register %rip, %rax
 	movq %rax, PC(%rsp)
-	.cfi_offset %rip, PC - BELOW
+	.cfi_offset %rip, PC - ARCH_WOKEN_BELOW
 	movq %r11, %rax
-	cmpq $-1, (%rcx)
+	cmpq $ARCH_WOKEN_NONE, (%rcx)
 	jne ended
 arch_woken_calls:
 	syscall
@@ -35,13 +37,13 @@ back:
 	movq PC(%rsp), %rcx
 	.cfi_remember_state
 	.cfi_register %rip, %rcx
-	leaq BELOW(%rsp), %rsp
+	leaq ARCH_WOKEN_BELOW(%rsp), %rsp
 	.cfi_def_cfa_offset 0
 arch_woken_leaves:
 	jmp *%rcx
 ended:
 	.cfi_restore_state
-	movq $-4, %rax /* EINTR */
+	movq $-EINTR, %rax
 	jmp back
 	.cfi_endproc
 	.size arch_woken_begins, . - arch_woken_begins
