@@ -111,6 +111,8 @@ void conduct_move(struct coordinator *c, enum state to)
 		uv_timer_stop(&c->phase_timer);
 	if (to == STATE_IDLE || to == STATE_ENDING)
 		conduct_lost_clear(c);
+	if (to == STATE_IDLE)
+		run_check_leave(c); /* the last may have gone meanwhile */
 }
 
 bool conduct_is_checkpoint(enum state s)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Members that come and go while the coordinator takes a checkpoint: ends, forks, launches and execs in each phase. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -236,6 +238,37 @@ static void test_may_come(void **state)
 	}
 }
 
+/* What it holds is freed behind its connection, and takes the kernel a while. */
+static void end_slowly(struct conductor *c)
+{
+	const struct msg_exiting last = { .childless = 1 };
+	int big = memfd_create("big", MFD_CLOEXEC);
+	struct link agent;
+
+	if (big < 0 || posix_fallocate(big, 0, 1l << 30))
+		_exit(1);
+	agent_join(c, &agent, 10, 0);
+	agent_phase(&agent, PHASE_SUSPEND);
+	_exit(link_send(&agent, MSG_EXITING, &last, sizeof(last)) != 0);
+}
+
+/* The last is still on its way out in a SUSPEND that the interval has begun: when it is gone nobody is left whose connection could end. */
+static void test_last_end_in_suspend(void **state)
+{
+	const struct coordinator_options options = { .interval_s = 1 };
+	struct conductor c;
+	int status;
+	pid_t pid;
+
+	conductor_start(&c, &options);
+	pid = fork();
+	if (!pid)
+		end_slowly(&c);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	job_finish(&c, NULL, 0, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -243,7 +276,7 @@ int main(void)
 		cmocka_unit_test(test_end_unread),
 		cmocka_unit_test(test_late_fork), cmocka_unit_test(test_gone_child),
 		cmocka_unit_test(test_foreign_child), cmocka_unit_test(test_late_launch),
-		cmocka_unit_test(test_exec), cmocka_unit_test(test_last_end), cmocka_unit_test(test_may_come),
+		cmocka_unit_test(test_exec), cmocka_unit_test(test_last_end), cmocka_unit_test(test_last_end_in_suspend), cmocka_unit_test(test_may_come),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
