@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <libgen.h>
 #include <pthread.h>
 #include <sched.h>
@@ -67,11 +68,37 @@ static void device_open(void)
 	CHECK(list(&n) && n == 1);
 }
 
+/* A restart may come between any two instructions, and after it the old world is not there: so a pipe copies what the pointer leads to, or says that it leads nowhere. */
+static struct world *world_now(struct world *ret)
+{
+	static int look[2] = { -1, -1 };
+	struct world *w;
+	ssize_t n;
+
+	if (look[0] < 0)
+		CHECK(!pipe(look));
+	do {
+		w = world();
+		n = write(look[1], w, sizeof(*w));
+		CHECK(n == (ssize_t)sizeof(*w) || (n < 0 && errno == EFAULT));
+		CHECK(n < 0 || read(look[0], ret, sizeof(*ret)) == n);
+	} while (n < 0 || w != world());
+	return w;
+}
+
+static uint32_t world_number(void)
+{
+	struct world now;
+
+	world_now(&now);
+	return now.number;
+}
+
 /* Until both have been there again. */
 static void threads_work(void)
 {
-	struct world *w = world();
-	uint32_t bare = atomic_load(&w->bare), other = atomic_load(&w->pthread);
+	struct world was_then, now;
+	struct world *w = world_now(&was_then);
 	uint64_t until = feature_now(CLOCK_MONOTONIC) + LIMIT_NS;
 	const unsigned char was = own[0];
 
@@ -79,7 +106,7 @@ static void threads_work(void)
 		CHECK(own[i] == was);
 		own[i]++;
 	}
-	while (world() == w && (atomic_load(&w->bare) == bare || atomic_load(&w->pthread) == other)) {
+	while (world_now(&now) == w && (now.bare == was_then.bare || now.pthread == was_then.pthread)) {
 		CHECK(feature_now(CLOCK_MONOTONIC) < until);
 		sched_yield();
 	}
@@ -115,7 +142,7 @@ static void child(uint32_t number)
 		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", e->d_name);
 		fd = open(path, O_RDONLY);
 		n = fd < 0 ? 0 : (int)read(fd, name, sizeof(name) - 1);
-		CHECK(n <= 0 || strcmp(name, "device\n") || world()->number != number);
+		CHECK(n <= 0 || strcmp(name, "device\n") || world_number() != number);
 		close(fd);
 	}
 	_exit(0);
@@ -123,7 +150,7 @@ static void child(uint32_t number)
 
 static void fork_is_without(void)
 {
-	uint32_t number = world()->number;
+	uint32_t number = world_number();
 	int status;
 	pid_t pid = fork();
 
