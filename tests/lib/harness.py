@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 LIMIT = float(os.environ.get('FERMATA_TEST_LIMIT', '60'))
+PERIOD_MAX = 0.02  # seconds: what is waited for long is looked at less often
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -37,14 +38,15 @@ def file_system(path):
 
 def wait_for(condition, what, limit=None, period=0.005):
     """Until @condition() is true; its value. A Failure that says @what after @limit seconds."""
-    end = time.monotonic() + (limit or LIMIT)
+    begin = time.monotonic()
     while True:
         value = condition()
         if value:
             return value
-        if time.monotonic() > end:
+        elapsed = time.monotonic() - begin
+        if elapsed > (limit or LIMIT):
             raise Failure(f'timed out after {limit or LIMIT:.0f} s: {what}')
-        time.sleep(period)
+        time.sleep(max(period, min(elapsed / 10, PERIOD_MAX)))
 
 
 def pause(seconds):
@@ -62,11 +64,17 @@ def write_pipe(path, data):
 
 
 def read_stat(pid):
-    """(parent, state, comm) of a process, or None when it is gone."""
+    """(parent, state, comm) of a process, or None when it is gone. Asked of every process there is, again and again: so without a file object."""
     try:
-        text = Path(f'/proc/{pid}/stat').read_text()
+        fd = os.open(f'/proc/{pid}/stat', os.O_RDONLY)
     except OSError:
         return None
+    try:
+        text = os.read(fd, 4096).decode(errors='replace')
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
     comm, rest = text[text.index('(') + 1:text.rindex(')')], text[text.rindex(')') + 2:].split()
     return int(rest[1]), rest[0], comm
 
@@ -90,8 +98,8 @@ def has_threads(pid):
         return False
 
 
-def descendants(zombies=False):
-    """Pids below this process, parents first. What a dead one had is still below it, until the kernel has given it to another."""
+def descendants_and_dead():
+    """(pids below this process, parents first; those of all that are dead). What a dead one had is still below it, until the kernel has given it to another."""
     parent, dead = {}, set()
     for entry in os.listdir('/proc'):
         stat = read_stat(entry) if entry.isdigit() else None
@@ -103,7 +111,24 @@ def descendants(zombies=False):
     found = [os.getpid()]
     for pid in found:
         found += [child for child, above in parent.items() if above == pid]
-    return [pid for pid in found[1:] if zombies or pid not in dead]
+    return found[1:], dead
+
+
+def descendants():
+    """Pids of those that live."""
+    pids, dead = descendants_and_dead()
+    return [pid for pid in pids if pid not in dead]
+
+
+def reap_others(kept):
+    """Pids below this process that live; it waits for what is dead of them, but for the @kept."""
+    pids, dead = descendants_and_dead()
+    for pid in dead.intersection(pids) - set(kept):
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            pass
+    return [pid for pid in pids if pid not in dead]
 
 
 def kill_each(pids):
@@ -283,35 +308,21 @@ class Job:
 
     def kill_all(self):
         """SIGKILL to every process of the job, the coordinator too; the pumps of output stay."""
-        pumps = {p.pid for p in self.pumps}
-        mine = {p.pid: p for p in [*self.programs, *self.commands]}
-
         def gone():
-            rest = [pid for pid in descendants() if pid not in pumps]
+            rest = self.left()
             kill_each(rest)
-            self.reap(mine)
             return not rest
 
         wait_for(gone, 'killed processes do not end', 20)
 
-    def reap(self, mine=None):
-        mine = mine if mine is not None else {p.pid: p for p in [*self.programs, *self.commands]}
-        for program in mine.values():
+    def left(self):
+        """Processes of the job that still live; the others are reaped."""
+        pumps = {p.pid for p in self.pumps}
+        for program in [*self.programs, *self.commands]:
             program.poll()
         # A process that has ended may have come back with its pid: not in a capsule, but as one that is ours to wait for.
-        kept = {p.pid for p in mine.values() if p.returncode is None} | {p.pid for p in self.pumps}
-        for pid in descendants(zombies=True):
-            if pid not in kept:
-                try:
-                    os.waitpid(pid, os.WNOHANG)
-                except ChildProcessError:
-                    pass
-
-    def left(self):
-        """Processes of the job that still live."""
-        self.reap()
-        pumps = {p.pid for p in self.pumps}
-        return [pid for pid in descendants() if pid not in pumps]
+        kept = {p.pid for p in [*self.programs, *self.commands] if p.returncode is None} | pumps
+        return [pid for pid in reap_others(kept) if pid not in pumps]
 
     def wait_empty(self, limit=20):
         """Everything has ended by itself, the coordinator too."""

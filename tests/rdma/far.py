@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 
-from harness import PR_SET_CHILD_SUBREAPER, descendants, kill_each, read_stat, wait_for
+from harness import PR_SET_CHILD_SUBREAPER, descendants, kill_each, read_stat, reap_others, wait_for
 
 PORT = 18000
 OWN = 'FERMATA_RUNDIR'  # names a directory that each machine has for itself
@@ -70,14 +70,9 @@ def run(said, connection):
 def kill():
     """All below this process."""
     def gone():
-        kill_each(descendants())
-        for pid in descendants(zombies=True):
-            if pid not in children:
-                try:
-                    os.waitpid(pid, os.WNOHANG)
-                except ChildProcessError:
-                    pass
-        return not descendants()
+        rest = reap_others(children)
+        kill_each(rest)
+        return not rest
     wait_for(gone, 'killed processes do not end', 20)
 
 
