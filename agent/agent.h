@@ -71,6 +71,8 @@ extern struct arena agent_arena;
 int thread_watch_start(void (*body)(void));
 /* In the watch thread, all others stopped: makes the checkpoint thread and waits until it has ended. */
 int thread_checkpoint_run(void (*body)(void));
+void thread_checkpoint_begins(void); /* the caller is it: also after a restart */
+unsigned int thread_foreign_count(void); /* how many of the process' threads are none of the program's; 0: nor is there an agent (a child that nobody has told us of) */
 void thread_fail(int err); /* says by which limit it cannot be made */
 void thread_checkpoint_record(struct image_thread *ret); /* what the image has to say of it */
 void thread_program_name(char ret[16]); /* that of the calling thread; in the watch thread, of who has made it */

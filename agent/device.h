@@ -42,6 +42,7 @@ struct image_range device_live(void);
 /* ---- device_thread.c ---- */
 #define DEVICE_THREAD 0x80000000u /* in fermata_thread.device_depth: all of the thread is inside the device's library */
 bool device_owns_thread(int tid);
+unsigned int device_threads_count(void); /* being made, or there */
 _Noreturn void device_threads_let_go(void); /* ends the caller, and a process that these threads alone hold */
 /* After a restart, and in the child of a fork: none of them is there. */
 void device_threads_forget(void);

@@ -158,17 +158,17 @@ bool device_owns_thread(int tid)
 	return false;
 }
 
-static bool any_left(void)
+unsigned int device_threads_count(void)
 {
 	uint32_t top = atomic_load(&threads.top);
+	unsigned int n = 0;
 
 	for (uint32_t i = 0; i < top; i++) {
 		uint32_t word = atomic_load(&threads.entries[i].word);
 
-		if (word && word != FUTEX_OWNER_DIED)
-			return true;
+		n += word && word != FUTEX_OWNER_DIED;
 	}
-	return false;
+	return n;
 }
 
 /* The first thread is a zombie, and what it ended with is the last field of proc_pid_stat(5): the status that the process would have had. */
@@ -186,7 +186,7 @@ static int leader_status(void)
 
 void device_threads_let_go(void)
 {
-	if (any_left())
+	if (device_threads_count())
 		raw_exit_group(leader_status());
 	raw_exit_thread(0);
 }

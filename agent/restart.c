@@ -65,6 +65,7 @@ void agent_restarted(void)
 	struct image_restart *r = &agent.restart;
 	int err;
 
+	thread_checkpoint_begins();
 	fd_unreserve(agent.link.fd);
 	agent.link.fd = -EBADF;
 	agent.link_lock = (struct lock){ 0 };

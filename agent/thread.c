@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
+#include "agent/device.h"
 #include "agent/libc.h"
 #include "agent/thread.h"
 #include "base/agent_seen.h"
@@ -28,10 +29,13 @@
 #define THREAD_STACK (1u << 20)
 #define THREAD_TCB FM_PAGE_SIZE
 #define FDS_MAX 65536u
+#define LISTED_NS 100000000
+#define LISTED_TRIES 1000
 
 static struct thread_block watch, checkpoint;
 static char inherited[16]; /* the name that the watch thread had from who has made it */
 static _Atomic uint32_t apart; /* the watch thread has its own table */
+static _Atomic int listed; /* the checkpoint thread's number, as long as the kernel counts it: some moments longer than it runs */
 
 static size_t block_size(void)
 {
@@ -132,8 +136,14 @@ int thread_watch_start(void (*body)(void))
 	return r;
 }
 
+void thread_checkpoint_begins(void)
+{
+	atomic_store(&listed, raw_gettid());
+}
+
 static void checkpoint_main(void *body)
 {
+	thread_checkpoint_begins();
 	thread_name();
 	libc_thread_begin(&checkpoint);
 	((void (*)(void))body)();
@@ -147,13 +157,38 @@ static int checkpoint_spawn(void *body)
 	return r ? r : thread_block_run(&checkpoint, false, checkpoint_main, body);
 }
 
+/* Later its number may be another's. A debugger from outside may keep it for long: that is not waited for. */
+static void await_unlisted(void)
+{
+	const struct timespec step = { 0, LISTED_NS / LISTED_TRIES };
+
+	for (int i = 0; i < LISTED_TRIES && !RAW3(SYS_tgkill, raw_getpid(), atomic_load(&listed), 0); i++)
+		RAW2(SYS_nanosleep, &step, NULL);
+	atomic_store(&listed, 0);
+}
+
+void thread_checkpoint_await(void)
+{
+	raw_thread_join(&checkpoint.thread);
+	await_unlisted();
+}
+
 int thread_checkpoint_run(void (*body)(void))
 {
 	int r = stop_lend(0, checkpoint_spawn, (void *)body);
 
 	if (!r)
-		raw_thread_join(&checkpoint.thread);
+		thread_checkpoint_await();
 	return r;
+}
+
+unsigned int thread_foreign_count(void)
+{
+	const int pid = raw_getpid(), tid = atomic_load(&listed);
+
+	if (RAW3(SYS_tgkill, pid, agent.watch_tid, 0))
+		return 0;
+	return 1 + (tid && !RAW3(SYS_tgkill, pid, tid, 0)) + (libc_probe_tid() != 0) + device_threads_count();
 }
 
 void thread_fail(int err)
@@ -169,9 +204,4 @@ void thread_checkpoint_record(struct image_thread *ret)
 	ret->tid = checkpoint.thread.tid;
 	ret->fs_base = (uint64_t)thread_block_tcb(&checkpoint);
 	ret->clear_child_tid = (uint64_t)&checkpoint.thread.tid;
-}
-
-void thread_checkpoint_await(void)
-{
-	raw_thread_join(&checkpoint.thread);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * stat and its kin: files of a device that its library stands in for (device_file.c), and the numbers by which the program knows files that a restart had to make again (inodes.c). No state.
+ * stat and its kin: files of a device that its library stands in for (device_file.c), the numbers by which the program knows files that a restart had to make again (inodes.c), and how many
+ * threads it has: a directory of tasks has a link for each, and some (Chromium, before it forks) go no further when they are not alone. No state.
  *
  * What the kernel said before a restart is not looked up in what is known since: the call is made once more then. It may wait (for a server), so it is outside of enter.
  */
@@ -30,11 +31,51 @@ static bool show(uint32_t generation, uint64_t *dev, uint64_t *ino)
 	return now;
 }
 
+/* A directory of proc has no size, and may be read by all and written by nobody; of tasks, it has two links of its own and one a thread. */
+static bool may_be_tasks(uint32_t mode, uint64_t size, uint64_t links)
+{
+	return unlikely(mode == (S_IFDIR | 0555) && !size && links > 3);
+}
+
+/* The links of ours that are the program's threads'; @links if it is another directory. */
+static uint64_t tasks_links(uint64_t dev, uint64_t ino, uint64_t links)
+{
+	unsigned int foreign;
+	struct stat own;
+
+	do {
+		foreign = thread_foreign_count();
+		if (!foreign || RAW4(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &own, 0) || own.st_dev != dev || own.st_ino != ino)
+			return links;
+	} while (foreign != thread_foreign_count());
+	return own.st_nlink - foreign;
+}
+
+/* False: as for show. */
+static bool show_tasks(uint32_t generation, uint64_t dev, uint64_t ino, uint64_t *links)
+{
+	bool now;
+
+	fermata_enter();
+	now = generation == agent.generation;
+	if (now)
+		*links = tasks_links(dev, ino, *links);
+	fermata_leave();
+	return now;
+}
+
 static bool shown(int r, uint32_t generation, struct stat *st)
 {
 	uint64_t dev, ino;
 	bool now;
 
+	if (!r && may_be_tasks(st->st_mode, (uint64_t)st->st_size, st->st_nlink)) {
+		uint64_t links = st->st_nlink;
+
+		now = show_tasks(generation, st->st_dev, st->st_ino, &links);
+		st->st_nlink = links;
+		return now;
+	}
 	if (r || !S_ISREG(st->st_mode))
 		return true;
 	dev = st->st_dev;
@@ -82,9 +123,27 @@ STAT_WRAPPER(lstat64, (const char *path, struct stat64 *st), (path, st), )
 STAT_WRAPPER(fstatat, (int dir, const char *path, struct stat *st, int flags), (dir, path, st, flags), )
 STAT_WRAPPER(fstatat64, (int dir, const char *path, struct stat64 *st, int flags), (dir, path, st, flags), )
 
+static bool shown_x(uint32_t generation, struct statx *st)
+{
+	uint64_t dev = makedev(st->stx_dev_major, st->stx_dev_minor), ino = st->stx_ino, links = st->stx_nlink;
+	bool now;
+
+	if (may_be_tasks(st->stx_mode, st->stx_size, links)) {
+		now = show_tasks(generation, dev, ino, &links);
+		st->stx_nlink = (uint32_t)links;
+		return now;
+	}
+	if (!S_ISREG(st->stx_mode))
+		return true;
+	now = show(generation, &dev, &ino);
+	st->stx_dev_major = major(dev);
+	st->stx_dev_minor = minor(dev);
+	st->stx_ino = ino;
+	return now;
+}
+
 EXPORT int statx(int dir, const char *path, int flags, unsigned int mask, struct statx *st)
 {
-	uint64_t dev, ino;
 	uint32_t life;
 	int r;
 
@@ -92,15 +151,8 @@ EXPORT int statx(int dir, const char *path, int flags, unsigned int mask, struct
 	do {
 		life = agent.generation;
 		r = real.statx(dir, path, flags, mask, st);
-		if (r || !S_ISREG(st->stx_mode))
-			return r;
-		dev = makedev(st->stx_dev_major, st->stx_dev_minor);
-		ino = st->stx_ino;
-	} while (!show(life, &dev, &ino));
-	st->stx_dev_major = major(dev);
-	st->stx_dev_minor = minor(dev);
-	st->stx_ino = ino;
-	return 0;
+	} while (!r && !shown_x(life, st));
+	return r;
 }
 
 /*

@@ -60,7 +60,7 @@ EVERYWHERE = ['advised', 'attributes', 'threads', 'fork_tree', 'sockets', 'semap
 # capsule. The suite "container" does that with all, in all modes.
 CONTAINER = ['unshare', '--map-root-user', '--pid', '--fork', '--kill-child', '--mount-proc', 'sh', '-c',
              f'echo 6000 > /proc/sys/kernel/pid_max; exec unshare --map-user={NOBODY} --map-group={NOBODY} "$@"', 'sh']
-CONTAINED = ['deleted_memory', 'epolls', 'exec_chain', 'fds_in_flight', 'files', 'fork_tree', 'full_streams', 'leader_exit', 'locks', 'pipes', 'ptys', 'sessions',
+CONTAINED = ['alone', 'deleted_memory', 'epolls', 'exec_chain', 'fds_in_flight', 'files', 'fork_tree', 'full_streams', 'leader_exit', 'locks', 'pipes', 'ptys', 'sessions',
              'shared_memory', 'sockets', 'spawn', 'threads', 'verbs_mesh', 'zombies']
 CONTAINED_MODES = 'continue,restart,rounds'
 # Restarted in a capsule where only what concerns descriptors is refused.
