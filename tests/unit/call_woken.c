@@ -50,6 +50,7 @@ static struct {
 	bool fills;	/* there is something to read */
 	bool in_woken;	/* it was stopped in woken.S */
 	pthread_t waiter;
+	int waiter_tid;
 } now;
 
 static int came;
@@ -127,6 +128,8 @@ static void *stop_it(void *arg)
 		pthread_kill(now.waiter, OURS);
 		usleep(1000);
 	}
+	while (now.step_wanted && now.wakes && raw_process_state(now.waiter_tid) != 'S') /* what comes where it steps, and ours as well, is lost: agent/call_woken.c */
+		usleep(1000);
 	if (now.wakes)
 		pthread_kill(now.waiter, SIGUSR1);
 	if (now.fills)
@@ -147,6 +150,7 @@ static pthread_t begin(int wanted)
 	now.wanted = wanted;
 	now.in_woken = false;
 	now.waiter = pthread_self();
+	now.waiter_tid = raw_gettid();
 	call_waits_rest = (struct timespec){ 0, 0 };
 	assert_int_equal(pthread_create(&helper, NULL, stop_it, NULL), 0);
 	return helper;
