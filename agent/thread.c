@@ -128,6 +128,8 @@ int thread_watch_start(void (*body)(void))
 {
 	int r = thread_block_prepare(&watch);
 
+	if (atomic_load(&listed) != raw_gettid()) /* that is the parent's, which has forked as soon as it went on */
+		atomic_store(&listed, 0);
 	atomic_store(&apart, 0);
 	if (!r)
 		r = thread_block_run(&watch, true, watch_main, (void *)body);
