@@ -99,6 +99,7 @@ struct stop_thread {
 	const void *fxsave; /* in its signal frame */
 	_Atomic bool put_off; /* it was in a region */
 	bool by_setxid; /* asked by SIGSETXID, too */
+	uint64_t long_ns; /* of its own clock: has it run on that long, it is asked by that; 0: not looked yet */
 	bool tiles;	/* it has used AMX */
 	/* the system call that the thread was in when it was asked to stop; number -1: none */
 	long call, args[6];
@@ -145,6 +146,7 @@ void vdso_restarted(uint64_t at); /* where it is now */
 bool vdso_holds(uint64_t pc);
 
 bool stop_is_zombie(int tid);	 /* or gone */
+bool stop_sleeps(int tid);	 /* until a signal or what it waits for wakes it */
 void stop_await_one(int tid);	 /* until it sleeps in the kernel */
 void stop_record(struct stop_thread *t, ucontext_t *frame); /* by the thread itself, but for its context */
 

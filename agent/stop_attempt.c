@@ -12,7 +12,7 @@
  * waited for (nothing blocks in between), everybody is let go for a moment, and the next attempt, with another epoch, waits twice as
  * long. Nobody writes to a slot of an attempt that is over. So is one in which a stopped thread holds a lock that a restart may need (libc_state.c).
  *
- * A thread that is still ASKED after a while, and blocks our signal but not libc's SIGSETXID, is asked by that (stop_setxid.c).
+ * A thread that is still ASKED after a while, asleep, and blocks our signal but not libc's SIGSETXID, is asked by that (stop_setxid.c).
  *
  * One that has put it off, for it is in a region, is asked again then: where a handler has jumped out of the region, that is seen where the thread is by now.
  *
@@ -49,6 +49,7 @@ static int ask_slot(struct pass *pass, struct stop_thread *t, uint32_t slot)
 	int r;
 
 	t->by_setxid = false;
+	t->long_ns = 0;
 	atomic_store(&t->put_off, false);
 	stop_slot_set(t, STOP_ASKED);
 	call_note(t);
@@ -78,7 +79,7 @@ static int pass_waiting(struct pass *pass, struct stop_thread *t, uint32_t slot,
 		stop_ask(t->tid, slot, attempts.epoch, agent.signal);
 		return 0;
 	}
-	if (!stop_setxid_needed(t->tid))
+	if (!stop_setxid_needed(t))
 		return 0;
 	t->by_setxid = true;
 	if ((pass->error = stop_setxid_take()) == 0)

@@ -35,6 +35,11 @@ bool stop_is_zombie(int tid)
 	return state == 'Z' || state == 'X';
 }
 
+bool stop_sleeps(int tid)
+{
+	return state_of(tid) == 'S';
+}
+
 void stop_await_one(int tid)
 {
 	char state;

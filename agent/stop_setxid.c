@@ -13,6 +13,8 @@
 #include "agent/agent.h"
 #include "agent/libc.h"
 
+#define LONG_NS 10000000u /* of a processor's time: a thousand times what such a call takes around it */
+
 static struct image_sigaction before;
 
 static uint64_t bit(int sig)
@@ -20,9 +22,25 @@ static uint64_t bit(int sig)
 	return 1ull << (sig - 1);
 }
 
-bool stop_setxid_needed(int tid)
+/* Since we were asked first. */
+static bool has_run_long(struct stop_thread *t)
 {
-	return (pending_status((uint32_t)tid, "SigBlk") & (bit(agent.signal) | bit(LIBC_SIGNAL_SETXID))) == bit(agent.signal);
+	struct timespec ran;
+	uint64_t ns;
+
+	if (RAW2(SYS_clock_gettime, THREAD_CPU_CLOCK(t->tid), &ran))
+		return false;
+	ns = (uint64_t)ran.tv_sec * 1000000000u + (uint64_t)ran.tv_nsec;
+	if (!t->long_ns)
+		t->long_ns = ns + LONG_NS;
+	return ns >= t->long_ns;
+}
+
+bool stop_setxid_needed(struct stop_thread *t)
+{
+	const uint64_t blocked = pending_status((uint32_t)t->tid, "SigBlk");
+
+	return (blocked & (bit(agent.signal) | bit(LIBC_SIGNAL_SETXID))) == bit(agent.signal) && (stop_sleeps(t->tid) || has_run_long(t));
 }
 
 int stop_setxid_take(void)

@@ -7,7 +7,7 @@
  * frame is the interrupted call's (behind the instruction, -EINTR), call.c takes the EINTR for ours, and the call
  * begins again: a wake-up lost. So our signal is blocked around the call, and only the call's own mask opens it: it
  * interrupts the waiting, or a handler in mid-run, but when the handler has returned it waits until the wrapper has its
- * EINTR.
+ * EINTR. (What else asks a thread to stop that blocks ours, SIGSETXID, is not sent to one on its way: stop_setxid.c.)
  *
  * A handler that leaves by siglongjmp has the mask of sigsetjmp; one that leaves by longjmp, or by a cancellation,
  * keeps its own, in which ours is open. Other calls (poll, nanosleep, read) are no matter: a program that waits so for

@@ -16,7 +16,6 @@
 
 #define PAGE_BITS (FM_PAGE_SIZE * 8)
 #define PAGES (((1u << 31) + PAGE_BITS - 1) / PAGE_BITS)
-#define OWN_CLOCK(tid) ((clockid_t)(~(tid) * 8 | 6)) /* CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED */
 
 typedef _Atomic uint64_t word_t;
 
@@ -78,7 +77,7 @@ void wrap_timer_forked(void)
 
 static clockid_t clock_for(clockid_t clock)
 {
-	return clock == CLOCK_THREAD_CPUTIME_ID ? OWN_CLOCK(raw_gettid()) : clock;
+	return clock == CLOCK_THREAD_CPUTIME_ID ? THREAD_CPU_CLOCK(raw_gettid()) : clock;
 }
 
 EXPORT int timer_create(clockid_t clock, struct sigevent *event, timer_t *ret)

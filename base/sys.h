@@ -136,4 +136,6 @@ uint32_t raw_process_inner(int pid);
 int raw_dir_each(const char *path, int (*fn)(const char *name, void *arg), void *arg);
 
 /* CLOCK_MONOTONIC in nanoseconds. */
+/* Of a thread of this process: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED. */
+#define THREAD_CPU_CLOCK(tid) ((clockid_t)(~(tid) * 8 | 6))
 uint64_t raw_now_ns(void);
