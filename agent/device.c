@@ -2,8 +2,8 @@
 /*
  * Owns what the device's library made: a bitmap of descriptors and a sorted array of address ranges. (Its threads: device_thread.c.)
  *
- * A device's thread runs while the image is written (device_thread.c), so all of this may change meanwhile. Hence the array lies in a mapping of
- * its own, which is itself the device's, and the rest in one block that the writer is told of (device_live). At a restart nothing of it counts.
+ * A device's thread runs while the image is written (device_thread.c), so all of this may change meanwhile. Hence it lies in one block that the writer is told of
+ * (device_live), and an array that has grown out of it in a mapping of its own, which is itself the device's. At a restart nothing of it counts.
  *
  * Locks: making_lock before ranges_lock. Ranges are added and removed inside device calls only (control path), under ranges_lock. Between the
  * kernel's making of a thing and its note, or its note's end and its own, the thing looks like the program's. A thread of the program is
@@ -17,6 +17,7 @@
 #include "agent/agent.h"
 
 #define DEVICE_FDS 65536
+#define FIRST_ROOM 128u /* most devices need no more, and a mapping's first page is dear */
 #define RANGES_SIZE (4u << 20)
 #define RANGES_ROOM (RANGES_SIZE / sizeof(struct range))
 
@@ -27,7 +28,7 @@ struct range {
 static struct {
 	_Atomic uint64_t fds[DEVICE_FDS / 64];
 	struct lock making_lock, ranges_lock;
-	struct range *ranges; /* RANGES_SIZE; its own mapping is the first that is noted */
+	struct range first[FIRST_ROOM], *ranges; /* NULL: first; else a mapping of RANGES_SIZE, which is noted in it */
 	size_t range_count;
 } made;
 
@@ -49,38 +50,54 @@ bool device_owns_fd(int fd)
 	       (atomic_load_explicit(&made.fds[fd / 64], memory_order_relaxed) >> (fd % 64) & 1);
 }
 
+static struct range *ranges(void)
+{
+	return made.ranges ? made.ranges : made.first;
+}
+
 static void range_insert(size_t at, uint64_t start, uint64_t end)
 {
-	if (made.range_count == RANGES_ROOM) {
+	struct range *r = ranges() + at;
+
+	if (made.range_count == (made.ranges ? RANGES_ROOM : FIRST_ROOM)) {
 		log_error("no room to note the device mapping %lx-%lx", start, end);
 		return;
 	}
-	memmove(&made.ranges[at + 1], &made.ranges[at], (made.range_count - at) * sizeof(*made.ranges));
-	made.ranges[at] = (struct range){ start, end };
+	memmove(r + 1, r, (made.range_count - at) * sizeof(*r));
+	*r = (struct range){ start, end };
 	made.range_count++;
 }
 
-static bool ranges_ready(void)
+static void range_insert_sorted(uint64_t start, uint64_t end)
+{
+	size_t at = 0;
+
+	while (at < made.range_count && ranges()[at].start < start)
+		at++;
+	range_insert(at, start, end);
+}
+
+/* Before a range is added or cut in two, and for the one of the mapping itself. */
+static void ranges_make_room(void)
 {
 	char *p;
 
-	if (made.ranges)
-		return true;
+	if (made.ranges || made.range_count + 3 <= FIRST_ROOM)
+		return;
 	p = raw_mmap(NULL, RANGES_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (raw_is_error(p)) {
-		log_error("no memory to note the device's mappings");
-		return false;
-	}
+	if (raw_is_error(p))
+		return;
+	memcpy(p, made.first, made.range_count * sizeof(struct range));
 	made.ranges = (void *)p;
-	range_insert(0, (uint64_t)p, (uint64_t)p + RANGES_SIZE);
-	return true;
+	range_insert_sorted((uint64_t)p, (uint64_t)p + RANGES_SIZE);
 }
 
 /* Cuts [start, end) out of all ranges. */
 static void range_cut(uint64_t start, uint64_t end)
 {
+	ranges_make_room();
 	for (size_t i = 0; i < made.range_count; i++) {
-		struct range *r = &made.ranges[i];
+		struct range *r = ranges() + i;
 
 		if (r->end <= start || r->start >= end)
 			continue;
@@ -106,15 +123,10 @@ static void range_cut(uint64_t start, uint64_t end)
 void device_range_add(uint64_t start, uint64_t len)
 {
 	uint64_t end = start + ALIGN_UP(len, (uint64_t)FM_PAGE_SIZE);
-	size_t at = 0;
 
 	lock_acquire(&made.ranges_lock);
-	if (ranges_ready()) {
-		range_cut(start, end);
-		while (at < made.range_count && made.ranges[at].start < start)
-			at++;
-		range_insert(at, start, end);
-	}
+	range_cut(start, end);
+	range_insert_sorted(start, end);
 	lock_release(&made.ranges_lock);
 }
 
@@ -127,11 +139,11 @@ void device_range_remove(uint64_t start, uint64_t len)
 
 bool device_range_next(uint64_t start, uint64_t end, uint64_t *ret_start, uint64_t *ret_end)
 {
-	for (size_t i = 0; i < made.range_count; i++) {
-		if (made.ranges[i].end <= start || made.ranges[i].start >= end)
+	for (const struct range *r = ranges(), *last = r + made.range_count; r < last; r++) {
+		if (r->end <= start || r->start >= end)
 			continue;
-		*ret_start = made.ranges[i].start > start ? made.ranges[i].start : start;
-		*ret_end = made.ranges[i].end < end ? made.ranges[i].end : end;
+		*ret_start = r->start > start ? r->start : start;
+		*ret_end = r->end < end ? r->end : end;
 		return true;
 	}
 	return false;

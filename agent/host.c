@@ -43,6 +43,11 @@ uint32_t fermata_host(void)
 	return agent.place;
 }
 
+uint64_t fermata_where(void)
+{
+	return agent.where;
+}
+
 uint32_t fermata_member(void)
 {
 	return agent.member + 1;

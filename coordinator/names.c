@@ -15,7 +15,7 @@
 #include "base/macro.h"
 #include "coordinator/internal.h"
 
-#define NAMES_CHUNK (256u * 1024)
+#define NAMES_CHUNK (96u * 1024) /* more than any key or value, and less than what malloc has a mapping of its own for */
 #define NAMES_JOB UINT32_MAX
 #define NAMES_PIECE (1u << 20) /* of a reply, in a frame: several entries at least */
 

@@ -177,6 +177,8 @@ const void *fermata_job_resolve(const void *key, size_t keylen, unsigned int ind
 /* The number of this process's host, and of this process (never 0; 0 in a child that has not joined yet), in this life of the job: for values. */
 uint32_t fermata_host(void);
 uint32_t fermata_member(void);
+/* The number of this machine and pid namespace (base/host_id.h), where the process runs now. */
+uint64_t fermata_where(void);
 
 /*
  * What all processes of the job learn alike at a restart, made once for a host. lead, in RECREATE: 1: this process makes it, and asks for what that takes; 0: another

@@ -11,7 +11,6 @@
  *
  * Owns the two lists. Written while the program stands still, or by its first look for a device.
  */
-#include "base/host_id.h"
 #include "plugins/verbs/verbs_cm.h"
 #include "plugins/verbs/verbs_table.h"
 
@@ -99,7 +98,7 @@ static int publish_door(uint64_t part, uint32_t port)
 
 int verbs_cm_hosts_publish(uint32_t door)
 {
-	struct host_name name = { .part = host_id_where(host_id_boot()) };
+	struct host_name name = { .part = fermata_where() };
 	const uint64_t begins = life + 1;
 	int r = fermata_job_publish(NAME_PART, sizeof(NAME_PART), &name.part, sizeof(name.part));
 
@@ -123,7 +122,7 @@ static const void *names_at(uint64_t offset)
 
 int verbs_is_together(void)
 {
-	const uint64_t *part = verbs_names ? names_at(verbs_names->parts) : NULL, here = host_id_where(host_id_boot());
+	const uint64_t *part = verbs_names ? names_at(verbs_names->parts) : NULL, here = fermata_where();
 
 	for (uint32_t i = 0; part && i < verbs_names->part_count; i++)
 		if (part[i] != here)
@@ -153,7 +152,7 @@ static int learn(const struct host_name *name)
 
 	memcpy(h.address, name->address, ADDRESS);
 	if (first) {
-		h.place = first->part == host_id_where(host_id_boot()) ? HERE : THERE;
+		h.place = first->part == fermata_where() ? HERE : THERE;
 		memcpy(h.now, first->now, ADDRESS);
 	}
 	return hosts_add(&all, &h);
@@ -175,7 +174,7 @@ int verbs_cm_hosts_learn(void)
 static int is_elsewhere(const struct host *h)
 {
 	const struct host_name *name = names_at(verbs_names->hosts);
-	const uint64_t here = host_id_where(host_id_boot());
+	const uint64_t here = fermata_where();
 
 	for (uint32_t i = 0; i < verbs_names->host_count; i++)
 		if (name[i].part != here && name[i].since == h->since && !memcmp(name[i].address, h->address, ADDRESS))
@@ -214,7 +213,7 @@ void verbs_cm_hosts_tell_anew(void)
 int verbs_cm_hosts_tell_doors(void)
 {
 	const struct door_name *door = verbs_names ? names_at(verbs_names->doors) : NULL;
-	const uint64_t here = host_id_where(host_id_boot());
+	const uint64_t here = fermata_where();
 	int r = 0;
 
 	for (uint32_t i = 0; !r && door && i < verbs_names->door_count; i++)

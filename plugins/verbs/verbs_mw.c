@@ -19,6 +19,7 @@
 #define BUCKETS 4096u
 
 static struct shadow_mw *by_key[BUCKETS], *by_real[BUCKETS];
+static bool has_any; /* there may be one in them */
 
 static struct shadow_mw **bucket(struct shadow_mw **table, uint32_t key)
 {
@@ -29,6 +30,7 @@ void verbs_mw_insert(struct shadow_mw *mw)
 {
 	struct shadow_mw **key = bucket(by_key, mw->key), **real = bucket(by_real, mw->real->rkey);
 
+	has_any = true;
 	mw->by_key = *key;
 	*key = mw;
 	mw->by_real = *real;
@@ -49,8 +51,11 @@ void verbs_mw_remove(struct shadow_mw *mw)
 
 void verbs_mw_forget_all(void)
 {
+	if (!has_any)
+		return; /* nor is there memory behind them yet */
 	memset(by_key, 0, sizeof(by_key));
 	memset(by_real, 0, sizeof(by_real));
+	has_any = false;
 }
 
 struct shadow_mw *verbs_mw_find(struct ibv_context *context, uint32_t key)

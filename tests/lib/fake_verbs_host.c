@@ -100,6 +100,11 @@ EXPORT uint32_t fermata_host(void)
 	return 0;
 }
 
+EXPORT uint64_t fermata_where(void)
+{
+	return 1;
+}
+
 EXPORT uint32_t fermata_member(void)
 {
 	return (uint32_t)getpid();
